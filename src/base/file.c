@@ -1,0 +1,203 @@
+/* Files by POSIX calls. Invariant: a path that existed before a failed write still has its old content. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+struct trd__file_writer {
+    char *path;
+    char *temporary;
+    int fd;
+    int error; /* first errno, sticky */
+};
+
+static trd_status io_error(const char *doing, const char *path, int error)
+{
+    trd_status status = error == ENOENT ? TRD_NOT_FOUND : TRD_IO;
+    return trd__fail(status, "%s %s: %s", doing, path, strerror(error));
+}
+
+trd_status trd__file_map_open(const char *path, trd__file_map *map)
+{
+    *map = (trd__file_map){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return io_error("opening", path, errno);
+    struct stat info;
+    if (fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
+        int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
+        close(fd);
+        return io_error("reading", path, error);
+    }
+    if (info.st_size > 0) {
+        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) {
+            int error = errno;
+            close(fd);
+            return io_error("mapping", path, error);
+        }
+        *map = (trd__file_map){data, (size_t)info.st_size};
+    }
+    close(fd);
+    return TRD_OK;
+}
+
+void trd__file_map_close(trd__file_map *map)
+{
+    if (map->data) munmap((void *)(uintptr_t)map->data, map->bytes);
+    *map = (trd__file_map){0};
+}
+
+bool trd__file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+bool trd__is_directory(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+trd_status trd__make_directories(const char *path)
+{
+    char *copy = trd__strdup(path);
+    if (!copy) return TRD_NO_MEMORY;
+    trd_status status = TRD_OK;
+    for (char *slash = copy + 1; !status; slash++) {
+        if (*slash != '/' && *slash != '\0') continue;
+        char end = *slash;
+        *slash = '\0';
+        if (mkdir(copy, 0777) != 0 && errno != EEXIST) status = io_error("creating folder", copy, errno);
+        else if (end == '\0' && !trd__is_directory(copy)) status = io_error("creating folder", copy, ENOTDIR);
+        if (end == '\0') break;
+        *slash = end;
+    }
+    trd__free(copy);
+    return status;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+trd_status trd__remove_tree(const char *path)
+{
+    if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
+        return io_error("removing", path, errno);
+    return TRD_OK;
+}
+
+trd_status trd__free_bytes(const char *path, uint64_t *bytes)
+{
+    struct statvfs info;
+    if (statvfs(path, &info) != 0) return io_error("asking for free space of", path, errno);
+    *bytes = (uint64_t)info.f_bavail * info.f_frsize;
+    return TRD_OK;
+}
+
+char *trd__path_join(const char *folder, const char *name)
+{
+    size_t length = strlen(folder);
+    return trd__format(length && folder[length - 1] == '/' ? "%s%s" : "%s/%s", folder, name);
+}
+
+trd_status trd__file_writer_open(const char *path, trd__file_writer **out)
+{
+    *out = NULL;
+    trd__file_writer *writer = trd__calloc(1, sizeof *writer);
+    if (!writer) return TRD_NO_MEMORY;
+    writer->path = trd__strdup(path);
+    writer->temporary = trd__format("%s.tmp.%ld", path, (long)getpid());
+    writer->fd = -1;
+    if (!writer->path || !writer->temporary) {
+        trd__file_writer_abandon(writer);
+        return TRD_NO_MEMORY;
+    }
+    writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (writer->fd < 0) {
+        trd_status status = io_error("creating", writer->temporary, errno);
+        trd__file_writer_abandon(writer);
+        return status;
+    }
+    *out = writer;
+    return TRD_OK;
+}
+
+trd_status trd__file_write(trd__file_writer *writer, const void *data, size_t bytes)
+{
+    const unsigned char *next = data;
+    while (!writer->error && bytes > 0) {
+        ssize_t written = write(writer->fd, next, bytes < (1u << 30) ? bytes : (1u << 30));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) {
+            writer->error = errno;
+        } else {
+            next += written;
+            bytes -= (size_t)written;
+        }
+    }
+    return writer->error ? io_error("writing", writer->path, writer->error) : TRD_OK;
+}
+
+trd_status trd__sync_directory(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return io_error("opening folder", path, errno);
+    int error = fsync(fd) == 0 ? 0 : errno;
+    close(fd);
+    return error ? io_error("syncing folder", path, error) : TRD_OK;
+}
+
+static trd_status sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return trd__sync_directory(".");
+    char *folder = slash == path ? trd__strdup("/") : trd__format("%.*s", (int)(slash - path), path);
+    if (!folder) return TRD_NO_MEMORY;
+    trd_status status = trd__sync_directory(folder);
+    trd__free(folder);
+    return status;
+}
+
+trd_status trd__file_writer_commit(trd__file_writer *writer)
+{
+    if (!writer->error && fsync(writer->fd) != 0) writer->error = errno;
+    if (close(writer->fd) != 0 && !writer->error) writer->error = errno;
+    writer->fd = -1;
+    if (!writer->error && rename(writer->temporary, writer->path) != 0) writer->error = errno;
+    trd_status status = writer->error ? io_error("writing", writer->path, writer->error) : sync_parent(writer->path);
+    if (!writer->error) {
+        trd__free(writer->temporary);
+        writer->temporary = NULL;
+    }
+    trd__file_writer_abandon(writer);
+    return status;
+}
+
+void trd__file_writer_abandon(trd__file_writer *writer)
+{
+    if (!writer) return;
+    if (writer->fd >= 0) close(writer->fd);
+    if (writer->temporary) unlink(writer->temporary);
+    trd__free(writer->temporary);
+    trd__free(writer->path);
+    trd__free(writer);
+}
+
+trd_status trd__file_save(const char *path, const void *data, size_t bytes)
+{
+    trd__file_writer *writer;
+    TRD_TRY(trd__file_writer_open(path, &writer));
+    trd__file_write(writer, data, bytes); /* sticky: commit reports it */
+    return trd__file_writer_commit(writer);
+}

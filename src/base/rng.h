@@ -1,0 +1,17 @@
+/* Counter-based random numbers: the i-th draw of a stream is a pure function of (seed, stream, i), so any
+ * position can be resumed and threads need no shared state. Mixing function: SplitMix64 (Steele, Lea, Flood 2014). */
+#ifndef TRD_BASE_RNG_H
+#define TRD_BASE_RNG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t trd__rng_u64(uint64_t seed, uint64_t stream, uint64_t i);
+double trd__rng_uniform(uint64_t seed, uint64_t stream, uint64_t i); /* [0, 1), 53 bits */
+double trd__rng_normal(uint64_t seed, uint64_t stream, uint64_t i);  /* mean 0, deviation 1 (Box-Muller) */
+uint64_t trd__rng_below(uint64_t seed, uint64_t stream, uint64_t i, uint64_t bound); /* [0, bound) */
+/* Fisher-Yates permutation of 0..count-1 into order. */
+void trd__rng_permutation(uint64_t seed, uint64_t stream, uint64_t *order, size_t count);
+uint64_t trd__rng_stream(const char *name); /* a stream number from a name (FNV-1a) */
+
+#endif
