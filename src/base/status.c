@@ -48,8 +48,8 @@ trd_status trd__fail_in(trd_status status, const char *format, ...)
     int used = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (used < 0) used = 0;
-    if (used < MESSAGE_BYTES - 1)
-        snprintf(text + used, sizeof text - (size_t)used, ": %s", message);
+    if (used < MESSAGE_BYTES - 3)
+        snprintf(text + used, sizeof text - (size_t)used, ": %.*s", MESSAGE_BYTES - 3 - used, message);
     memcpy(message, text, sizeof message);
     return status;
 }

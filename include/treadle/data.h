@@ -1,0 +1,64 @@
+/* Data: JSONL files to batches of packed token rows, in a fixed order that can be resumed anywhere. */
+#ifndef TREADLE_DATA_H
+#define TREADLE_DATA_H
+
+#include <treadle/log.h>
+#include <treadle/tensor.h>
+#include <treadle/tokenizer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum trd_too_long { TRD_TOO_LONG_TRUNCATE, TRD_TOO_LONG_DROP, TRD_TOO_LONG_ERROR } trd_too_long;
+typedef enum trd_bad_line { TRD_BAD_LINE_ERROR, TRD_BAD_LINE_SKIP } trd_bad_line;
+
+typedef struct trd_data_options {
+    const char *const *files; /* JSONL: "messages", "prompt" + "completion", or "text" per line */
+    int file_count;
+    const trd_tokenizer *tokenizer; /* stays the caller's, outlives the loader */
+    int rows;                       /* B, rows per batch */
+    int length;                     /* T, tokens per row */
+    bool packing;                   /* several samples a row with segment ids; else one sample a row */
+    int packing_window;             /* samples the best-fit packer looks at, for example 1024 */
+    bool completion_only_loss;      /* loss on completions and assistant turns only (default true) */
+    bool shuffle;                   /* permute each epoch by (seed, epoch) */
+    uint64_t seed;
+    uint64_t epochs;                /* 0: forever (filled from the next epoch, only the run's last batch is partial) */
+    trd_too_long too_long;
+    trd_bad_line bad_line;
+    bool prefetch;                  /* a thread prepares the next batches */
+    const char *cache_directory;    /* token lengths and offsets with a hash of the files' content; NULL: no cache */
+    trd_log_sink log;
+} trd_data_options;
+
+typedef struct trd_data_stats {
+    uint64_t samples;        /* usable samples in the files */
+    uint64_t tokens;         /* their tokens, after truncation */
+    uint64_t loss_tokens;    /* tokens that carry loss */
+    uint64_t truncated;      /* samples cut to length */
+    uint64_t dropped;        /* samples dropped as too long, or without a token that carries loss */
+    uint64_t bad_lines;      /* lines skipped */
+    uint64_t content_hash;   /* of the files' bytes: a changed file on resume is an error */
+    uint64_t rows_per_epoch; /* packed rows of the first epoch */
+} trd_data_stats;
+
+typedef struct trd_loader trd_loader;
+
+/* Reads and tokenizes what it needs; errors name file, line number and reason. One thread at a time. */
+TRD_API trd_status trd_loader_open(const trd_data_options *options, trd_loader **loader);
+TRD_API void trd_loader_close(trd_loader *loader);
+TRD_API trd_data_stats trd_loader_stats(const trd_loader *loader);
+
+/* The next batch, valid until the next call. TRD_END after the last one (an untouched message). The last batch
+ * of a run may have fewer rows. batch->position counts the rows consumed once it is. */
+TRD_API trd_status trd_loader_next(trd_loader *loader, trd_batch *batch);
+
+/* Continues after position rows, as saved from batch->position. Exact: later batches are those of an
+ * uninterrupted run. */
+TRD_API trd_status trd_loader_seek(trd_loader *loader, uint64_t position);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
