@@ -24,11 +24,12 @@ typedef struct trd_data_options {
     bool completion_only_loss;      /* loss on completions and assistant turns only (default true) */
     bool shuffle;                   /* permute each epoch by (seed, epoch) */
     uint64_t seed;
-    uint64_t epochs;                /* 0: forever (filled from the next epoch, only the run's last batch is partial) */
+    uint64_t epochs; /* 0: forever (filled from the next epoch, only the run's last batch is partial) */
     trd_too_long too_long;
     trd_bad_line bad_line;
-    bool prefetch;                  /* a thread prepares the next batches */
-    const char *cache_directory;    /* token lengths and offsets with a hash of the files' content; NULL: no cache */
+    bool prefetch; /* a thread prepares the next batches */
+    const char
+        *cache_directory; /* token lengths and offsets with a hash of the files' content; NULL: no cache */
     trd_log_sink log;
 } trd_data_options;
 
@@ -50,8 +51,8 @@ TRD_API trd_status trd_loader_open(const trd_data_options *options, trd_loader *
 TRD_API void trd_loader_close(trd_loader *loader);
 TRD_API trd_data_stats trd_loader_stats(const trd_loader *loader);
 
-/* The next batch, valid until the next call. TRD_END after the last one (an untouched message). The last batch
- * of a run may have fewer rows. batch->position counts the rows consumed once it is. */
+/* The next batch, valid until the next call. TRD_END after the last one (an untouched message). The last
+ * batch of a run may have fewer rows. batch->position counts the rows consumed once it is. */
 TRD_API trd_status trd_loader_next(trd_loader *loader, trd_batch *batch);
 
 /* Continues after position rows, as saved from batch->position. Exact: later batches are those of an

@@ -1,6 +1,7 @@
 /* Dtypes, shapes and host arrays: what every other header speaks in.
  *
- * Tensors are row-major with at most TRD_MAX_RANK axes. Shapes are written (B, T, C): batch, time, channels. */
+ * Tensors are row-major with at most TRD_MAX_RANK axes. Shapes are written (B, T, C): batch, time, channels.
+ */
 #ifndef TREADLE_TENSOR_H
 #define TREADLE_TENSOR_H
 
@@ -34,13 +35,14 @@ typedef enum trd_dtype {
 #define TRD_DTYPE_ENUM(name, text, bytes) TRD_##name,
     TRD_DTYPE_LIST(TRD_DTYPE_ENUM)
 #undef TRD_DTYPE_ENUM
-    TRD_DTYPE_COUNT
+        TRD_DTYPE_COUNT
 } trd_dtype;
 
 /* Name as in configs ("float32"), never NULL. */
 TRD_API const char *trd_dtype_name(trd_dtype dtype);
 TRD_API size_t trd_dtype_bytes(trd_dtype dtype);
-/* Parses a name; also accepts the short forms f32, f64, bf16, f16, i32, u8. TRD_INVALID_ARGUMENT if unknown. */
+/* Parses a name; also accepts the short forms f32, f64, bf16, f16, i32, u8. TRD_INVALID_ARGUMENT if unknown.
+ */
 TRD_API trd_status trd_dtype_parse(const char *name, trd_dtype *dtype);
 
 typedef struct trd_shape {
@@ -64,18 +66,18 @@ typedef struct trd_constant {
 
 /* One micro-batch of token rows. All pointers stay the caller's; the engine copies what it needs. */
 typedef struct trd_batch {
-    int rows;                     /* B */
-    int length;                   /* T, tokens per row */
-    const int32_t *token_ids;     /* (B, T) */
-    const int32_t *segment_ids;   /* (B, T), 0 = padding, contiguous runs; NULL: from token_mask, or all 1 */
-    const uint8_t *token_mask;    /* (B, T), 0 = padding; used only without segment_ids; may be NULL */
-    const float *loss_weights;    /* (B, T), aligned to the predicted token; NULL: all 1 */
+    int rows;                   /* B */
+    int length;                 /* T, tokens per row */
+    const int32_t *token_ids;   /* (B, T) */
+    const int32_t *segment_ids; /* (B, T), 0 = padding, contiguous runs; NULL: from token_mask, or all 1 */
+    const uint8_t *token_mask;  /* (B, T), 0 = padding; used only without segment_ids; may be NULL */
+    const float *loss_weights;  /* (B, T), aligned to the predicted token; NULL: all 1 */
     int extra_count;
-    const trd_array *extras;      /* further loss inputs by name (advantages, reference log-probabilities, ...) */
+    const trd_array *extras; /* further loss inputs by name (advantages, reference log-probabilities, ...) */
     int constant_count;
     const trd_constant *constants;
-    int update_step;              /* -1: the loop's count decides; 0 or 1 overrides it (is_update_step) */
-    uint64_t position;            /* data rows consumed once this batch is, saved in checkpoints */
+    int update_step;   /* -1: the loop's count decides; 0 or 1 overrides it (is_update_step) */
+    uint64_t position; /* data rows consumed once this batch is, saved in checkpoints */
 } trd_batch;
 
 #ifdef __cplusplus

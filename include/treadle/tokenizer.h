@@ -53,8 +53,9 @@ typedef struct trd_message {
     const char *content;
 } trd_message;
 
-/* Name of the chat template in use ("smollm2", "qwen2.5", "qwen3", "llama3"), NULL when the file has none. The
- * template is recognized by a hash of its text; one that is not known gives TRD_UNSUPPORTED when it is used. */
+/* Name of the chat template in use ("smollm2", "qwen2.5", "qwen3", "llama3"), NULL when the file has none.
+ * The template is recognized by a hash of its text; one that is not known gives TRD_UNSUPPORTED when it is
+ * used. */
 TRD_API const char *trd_tokenizer_chat_template(const trd_tokenizer *tokenizer);
 /* Chooses a named template whatever the file says. */
 TRD_API trd_status trd_tokenizer_set_chat_template(trd_tokenizer *tokenizer, const char *name);

@@ -1,0 +1,146 @@
+/* Op builders: each appends one checked node (or a short composition) to the builder's graph.
+ *
+ * Conventions: shapes are given as (B, T, C). Binary ops broadcast as NumPy does and need equal dtypes; a
+ * mixed pair is an error, trd_cast converts. Comparison results are bool. Float math is done in float32
+ * (float64 for float64 inputs) and rounded once to the result's dtype. All float ops are differentiable
+ * unless said. */
+#ifndef TREADLE_OPS_H
+#define TREADLE_OPS_H
+
+#include <treadle/graph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Leaves */
+TRD_API trd_value trd_constant_fill(trd_builder *b, trd_dtype dtype, trd_shape shape, double value);
+TRD_API trd_value trd_scalar(trd_builder *b, trd_dtype dtype, double value);
+/* 0, 1, 2, ... along axis, i32 or float. */
+TRD_API trd_value trd_iota(trd_builder *b, trd_dtype dtype, trd_shape shape, int axis);
+
+/* Unary, elementwise */
+TRD_API trd_value trd_neg(trd_builder *b, trd_value x);
+TRD_API trd_value trd_abs(trd_builder *b, trd_value x);
+TRD_API trd_value trd_exp(trd_builder *b, trd_value x);
+TRD_API trd_value trd_log(trd_builder *b, trd_value x);
+TRD_API trd_value trd_sqrt(trd_builder *b, trd_value x);
+TRD_API trd_value trd_rsqrt(trd_builder *b, trd_value x);
+TRD_API trd_value trd_tanh(trd_builder *b, trd_value x);
+TRD_API trd_value trd_sigmoid(trd_builder *b, trd_value x);
+TRD_API trd_value trd_square(trd_builder *b, trd_value x);
+TRD_API trd_value trd_not(trd_builder *b, trd_value x);       /* bool */
+TRD_API trd_value trd_is_finite(trd_builder *b, trd_value x); /* float -> bool */
+TRD_API trd_value trd_cast(trd_builder *b, trd_value x, trd_dtype dtype);
+/* x, with no gradient through it. */
+TRD_API trd_value trd_stop_gradient(trd_builder *b, trd_value x);
+
+/* Binary, elementwise with broadcasting */
+TRD_API trd_value trd_add(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_sub(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_mul(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_div(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_max(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_min(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_pow(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_and(trd_builder *b, trd_value x, trd_value y); /* bool */
+TRD_API trd_value trd_or(trd_builder *b, trd_value x, trd_value y);  /* bool */
+
+/* Comparisons -> bool, not differentiable */
+TRD_API trd_value trd_equal(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_not_equal(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_less(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_less_equal(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_greater(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_greater_equal(trd_builder *b, trd_value x, trd_value y);
+/* condition ? x : y, all broadcast. A lane that is not chosen has no effect, NaN included. */
+TRD_API trd_value trd_select(trd_builder *b, trd_value condition, trd_value x, trd_value y);
+
+/* Reductions over axes (bit i of axes_mask = axis i). keep_dims leaves them as 1. Sums of floats are kept in
+ * float64 inside and rounded once to dtype. */
+TRD_API trd_value trd_reduce_sum(trd_builder *b, trd_value x, unsigned axes_mask, bool keep_dims,
+                                 trd_dtype dtype);
+TRD_API trd_value trd_reduce_max(trd_builder *b, trd_value x, unsigned axes_mask, bool keep_dims);
+/* Scalar sum of all elements in x's dtype (f32 for bf16 and f16, i32 for bool). */
+TRD_API trd_value trd_sum_all(trd_builder *b, trd_value x);
+/* Scalar f64 sum of squares of all elements, float32 products with float64 partial sums: the gradient norm's
+ * building block. Not differentiable. */
+TRD_API trd_value trd_sum_squares(trd_builder *b, trd_value x);
+
+/* Shape */
+TRD_API trd_value trd_reshape(trd_builder *b, trd_value x, trd_shape shape); /* one dim may be -1 */
+TRD_API trd_value trd_transpose(trd_builder *b, trd_value x,
+                                const int *permutation); /* result axis i = x's permutation[i] */
+TRD_API trd_value trd_broadcast(trd_builder *b, trd_value x, trd_shape shape); /* NumPy rules */
+TRD_API trd_value trd_slice(trd_builder *b, trd_value x, int axis, int64_t begin, int64_t end);
+TRD_API trd_value trd_pad(trd_builder *b, trd_value x, int axis, int64_t before, int64_t after, double value);
+TRD_API trd_value trd_concat(trd_builder *b, const trd_value *parts, int count, int axis);
+
+/* Indexing */
+/* Rows of table (V, C) at ids (...): (..., C). The gradient is a scatter-add that ignores no row: padding
+ * rows get zero because their cotangent is zero. */
+TRD_API trd_value trd_gather_rows(trd_builder *b, trd_value table, trd_value ids);
+/* (rows, C) zeros with updates (..., C) added at ids (...), in order of the flattened ids. Zero updates leave
+ * bits as they are. */
+TRD_API trd_value trd_scatter_add_rows(trd_builder *b, trd_value ids, trd_value updates, int64_t rows);
+/* x (..., V) at index (...) i32 of the last axis: (...). */
+TRD_API trd_value trd_take_last(trd_builder *b, trd_value x, trd_value index);
+/* cache (B, S, ...) with update (B, T, ...) written at rows start[b] .. start[b] + T; start (B) i32. Rows
+ * outside S are dropped. Not differentiable: the decode program's cache. */
+TRD_API trd_value trd_update_rows(trd_builder *b, trd_value cache, trd_value update, trd_value start);
+
+/* Products. x (..., M, K) by y (..., K, N); transpose_* say that the operand is stored transposed in its last
+ * two axes. Batch axes are equal, or y is rank 2 and shared. dtype: the result's (accumulation is float32).
+ */
+TRD_API trd_value trd_matmul(trd_builder *b, trd_value x, trd_value y, bool transpose_x, bool transpose_y,
+                             trd_dtype dtype);
+/* x (..., K) by weight (N, K), as hub checkpoints store it: (..., N) in x's dtype. */
+TRD_API trd_value trd_linear(trd_builder *b, trd_value x, trd_value weight);
+/* accumulator + x in the accumulator's dtype: bf16 accumulators round once. Where x is a product the backend
+ * adds it in place (beta = 1); an accumulator that is a constant 0 is defined instead of added to. */
+TRD_API trd_value trd_accumulate(trd_builder *b, trd_value accumulator, trd_value x);
+
+/* Fused ops */
+
+/* What attention, rope and losses need to know of the rows of a batch. */
+typedef struct trd_rows {
+    trd_value segments;  /* (B, T) i32, 0 = padding */
+    trd_value positions; /* (B, T) i32, restarting in each segment */
+    bool cached;         /* keys are a cache indexed by position: a query sees keys 0 .. its position */
+} trd_rows;
+
+/* y = x / sqrt(mean(x^2) + eps) * scale over the last axis; x (..., C), scale (C). Zhang & Sennrich 2019. */
+TRD_API trd_value trd_rms_norm(trd_builder *b, trd_value x, trd_value scale, double eps);
+/* silu(gate) * up, elementwise. Shazeer 2020. */
+TRD_API trd_value trd_swiglu(trd_builder *b, trd_value gate, trd_value up);
+
+/* Rotary embedding options. Su et al. 2021; scaling "llama3" as published with Llama 3.1. */
+typedef enum trd_rope_scaling { TRD_ROPE_DEFAULT, TRD_ROPE_LINEAR, TRD_ROPE_LLAMA3 } trd_rope_scaling;
+typedef struct trd_rope_options {
+    double theta;
+    trd_rope_scaling scaling;
+    double factor;
+    double low_freq_factor;
+    double high_freq_factor;
+    double original_max_position_embeddings;
+    double partial_rotary_factor; /* share of the head that is rotated, from the front; 0 or 1: all */
+} trd_rope_options;
+/* x (B, T, H, D) rotated by rows.positions, halves paired (i, i + D/2) as in hub checkpoints. */
+TRD_API trd_value trd_rope(trd_builder *b, trd_value x, const trd_rows *rows,
+                           const trd_rope_options *options);
+
+/* softmax(q k^T / sqrt(D)) v, causal, grouped-query. q (B, T, H, D), k and v (B, S, G, D) with H a multiple
+ * of G: (B, T, H, D). Without cache S = T: a query sees keys of its own segment up to itself. A query of
+ * segment 0 gives output 0 and gradient 0. The log-sum-exp is saved for the gradient. Dao et al. 2022. */
+TRD_API trd_value trd_attention(trd_builder *b, trd_value q, trd_value k, trd_value v, const trd_rows *rows);
+
+/* log p(target) per row: log_softmax(hidden W^T / temperature)[target]. hidden (B, T, C), weight (V, C),
+ * targets (B, T) i32, row_mask (B, T) bool or null (all rows): (B, T) f32, 0 on rows outside the mask, which
+ * cost nothing on the CPU. Never holds all logits. row_mask and targets are not differentiable. */
+TRD_API trd_value trd_token_logprobs(trd_builder *b, trd_value hidden, trd_value weight, trd_value targets,
+                                     trd_value row_mask, double temperature);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

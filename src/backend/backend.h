@@ -1,0 +1,100 @@
+/* The waist: what the engine and the decode loop know of a backend. Above it nothing knows which backend
+ * runs; below it nothing knows what a model or a step is.
+ *
+ * State travels as *sets*: one handle for a group of named tensors (graph/program.h). A set's layout is made
+ * from names, shapes and dtypes before anything is compiled, so one set serves every program bound to the
+ * same layout. Execution is asynchronous and in order: execute queues and returns; reading a set waits for
+ * the work that touches it. Executing a program donates every set bound to an updated slot: its generation
+ * goes up by one. After a failure behind dispatch the backend keeps the first one (sticky) until
+ * trd__backend_reset. Thread-safety: one thread at a time per backend. */
+#ifndef TRD_BACKEND_BACKEND_H
+#define TRD_BACKEND_BACKEND_H
+
+#include <treadle/log.h>
+
+#include "graph/program.h"
+
+typedef struct trd__backend trd__backend;
+typedef struct trd__set trd__set;
+typedef struct trd__executable trd__executable;
+
+/* A point in the queue; plain value, nothing to free. 0 is "already done". */
+typedef struct trd__event {
+    uint64_t ticket;
+} trd__event;
+
+typedef struct trd__backend_options {
+    const char *name;    /* "cpu"; NULL: the default */
+    int threads;         /* 0: OMP_NUM_THREADS, else all processors this process may use */
+    const char *cpu_isa; /* NULL: best found (or TRD_CPU_ISA); "baseline", "avx2", "avx512" */
+    trd_log_sink log;
+} trd__backend_options;
+
+typedef struct trd__compile_options {
+    bool reference_kernels; /* plain kernels only: the oracle in tests */
+} trd__compile_options;
+
+/* Exact before anything runs. */
+typedef struct trd__memory_report {
+    uint64_t arena_bytes;               /* activations and temporaries at their peak */
+    uint64_t scratch_bytes;             /* kernel scratch, all workers */
+    uint64_t lower_bound_bytes;         /* live tensors at the peak */
+    uint64_t bytes_read, bytes_written; /* tensor bytes the program's kernels move, per run */
+    double flops;                       /* model FLOPs per run */
+    int node_count, kernel_count;
+} trd__memory_report;
+
+typedef struct trd__backend_stats {
+    uint64_t busy_ns; /* time the device spent executing, since creation */
+    uint64_t executions;
+} trd__backend_stats;
+
+/* A backend implements this table; every member is required. */
+typedef struct trd__backend_table {
+    const char *name;
+    trd_status (*create)(const trd__backend_options *options, trd__backend **backend);
+    void (*free)(trd__backend *backend); /* drains first */
+
+    trd_status (*set_create)(trd__backend *backend, const char *name, const trd__entry *entries, int count,
+                             trd__set **set);               /* zeroed contents */
+    void (*set_free)(trd__backend *backend, trd__set *set); /* waits for work that uses it */
+    /* Copies whole entries, host layout row-major; both wait for queued work that touches the set. */
+    trd_status (*set_write)(trd__backend *backend, trd__set *set, int entry, const void *data);
+    trd_status (*set_read)(trd__backend *backend, trd__set *set, int entry, void *data);
+
+    trd_status (*compile)(trd__backend *backend, const trd__program *program,
+                          const trd__compile_options *options,
+                          trd__executable **executable); /* program may be freed afterwards */
+    void (*executable_free)(trd__backend *backend, trd__executable *executable); /* waits for its runs */
+    trd__memory_report (*memory)(const trd__executable *executable);
+    uint64_t (*fingerprint)(const trd__executable *executable);
+
+    /* Queues one run with sets[i] bound to slot i. Allocates nothing. Returns the sticky error if there is
+     * one. */
+    trd_status (*execute)(trd__backend *backend, trd__executable *executable, trd__set *const *sets,
+                          trd__event *event);
+    bool (*event_ready)(trd__backend *backend, trd__event event);
+    trd_status (*event_wait)(trd__backend *backend, trd__event event); /* the sticky error, if any */
+    trd_status (*drain)(trd__backend *backend);                        /* waits for everything */
+    void (*reset)(trd__backend *backend);                              /* forgets the sticky error */
+    trd__backend_stats (*stats)(const trd__backend *backend);
+} trd__backend_table;
+
+/* First member of every backend, set, so that the front below can dispatch. */
+struct trd__backend {
+    const trd__backend_table *table;
+};
+struct trd__set {
+    const char *name;
+    const trd__entry *entries;
+    int entry_count;
+    uint64_t generation; /* counts donations; bumped at dispatch */
+};
+
+/* Creates the backend named in options, or the default. An unknown name lists the known ones. */
+trd_status trd__backend_create(const trd__backend_options *options, trd__backend **backend);
+void trd__backend_free(trd__backend *backend); /* NULL is fine */
+
+int trd__set_find(const trd__set *set, const char *name); /* entry number, -1: none */
+
+#endif

@@ -1,0 +1,73 @@
+/* What a CPU kernel is. A kernel is planned once (it books scratch and names its parallelism) and then run by
+ * every worker of the pool; running allocates nothing and touches no thread or queue itself.
+ *
+ * Each op has an ordered list of variants, best first, the plain reference kernel last; the first that does
+ * not refuse the node wins. Reference kernels take every float dtype (f64 included: finite differences run on
+ * them). Determinism: what a worker computes is a function of (worker, workers) alone. */
+#ifndef TRD_BACKEND_CPU_KERNEL_H
+#define TRD_BACKEND_CPU_KERNEL_H
+
+#include "base/dtype.h"
+#include "base/pool.h"
+#include "base/shape.h"
+#include "ops/attrs.h"
+
+typedef enum trd__isa { TRD__ISA_BASELINE, TRD__ISA_AVX2, TRD__ISA_AVX512 } trd__isa;
+
+typedef struct trd__cpu_info {
+    trd__isa isa;
+    int workers;
+    bool reference_only;
+} trd__cpu_info;
+
+/* Filled by a kernel's plan; zeroed before. */
+typedef struct trd__cpu_plan {
+    const trd__cpu_info *info;
+    trd__arena *arena;   /* for state; lives as long as the executable */
+    size_t worker_bytes; /* scratch per worker, 64-byte aligned */
+    size_t shared_bytes; /* scratch shared by the workers of the call */
+    int workers;         /* out: 1 = run on one thread (small work), 0 = all */
+    int phases;          /* out: number of run calls with a barrier after each; 0 means 1 */
+    void *state;         /* out: read-only plan data for run */
+    /* out: in_place[result] = input + 1 whose buffer the result may take when that input dies here; 0: none.
+     * An op with TRD__OP_ALIASES always has alias_input + 1 for its aliased result. */
+    int in_place[TRD__MAX_RESULTS];
+} trd__cpu_plan;
+
+typedef struct trd__cpu_call {
+    const trd_node *node;
+    const void *const *inputs; /* NULL where the operand is null */
+    void *const *outputs;      /* NULL where the result is unused */
+    void *worker_scratch;
+    void *shared_scratch;
+    const void *state;
+    int worker, workers;
+} trd__cpu_call;
+
+typedef struct trd__cpu_kernel {
+    const char *name; /* "reference", "avx512", "gemm" */
+    const char *(*refuse)(const trd_node *n,
+                          const trd__cpu_info *info);           /* the reason, NULL = accepts; may be NULL */
+    trd_status (*plan)(const trd_node *n, trd__cpu_plan *plan); /* may be NULL: one worker, no scratch */
+    void (*run)(const trd__cpu_call *call, int phase);
+} trd__cpu_kernel;
+
+/* Elementwise ops also have a tile function: n f32 values (bool as 0 or 1) per operand, in L1, n a multiple
+ * of 16, no aliasing but out may equal an input. The fuser chains these; loads and stores convert dtypes. */
+typedef void (*trd__tile_function)(float *out, const float *const *in, int n, const void *attr);
+
+/* One row per op of a family; a family's table ends with a zeroed row. */
+typedef struct trd__cpu_op {
+    const trd_op *op;
+    const trd__cpu_kernel *const *variants; /* NULL-terminated */
+    trd__tile_function tile[3]; /* by trd__isa; NULL falls back to a lower one; all NULL: not fusable */
+} trd__cpu_op;
+
+/* The row of an op, NULL if the CPU has no kernel for it (then it is expanded). */
+const trd__cpu_op *trd__cpu_find(const trd_op *op);
+/* First variant that accepts n, NULL if none. */
+const trd__cpu_kernel *trd__cpu_choose(const trd_node *n, const trd__cpu_info *info);
+
+trd__isa trd__cpu_detect(void); /* what this processor has */
+
+#endif

@@ -1,0 +1,39 @@
+/* The list of backends and the choice among them by name. */
+#include <string.h>
+
+#include "backend/backend.h"
+
+/* X(name): each backend's table is trd__backend_<name>; the first is the default. */
+#define BACKENDS(X) X(cpu)
+
+#define DECLARE(name) extern const trd__backend_table trd__backend_##name;
+BACKENDS(DECLARE)
+#undef DECLARE
+
+#define ENTRY(name) &trd__backend_##name,
+static const trd__backend_table *const backends[] = {BACKENDS(ENTRY)};
+#undef ENTRY
+
+trd_status trd__backend_create(const trd__backend_options *options, trd__backend **backend)
+{
+    *backend = NULL;
+    if (!options->name) return backends[0]->create(options, backend);
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strcmp(backends[i]->name, options->name) == 0) return backends[i]->create(options, backend);
+#define NAME(name) " " #name
+    return trd__fail(TRD_INVALID_ARGUMENT, "backend: \"%s\" is unknown; built in:" BACKENDS(NAME),
+                     options->name);
+#undef NAME
+}
+
+void trd__backend_free(trd__backend *backend)
+{
+    if (backend) backend->table->free(backend);
+}
+
+int trd__set_find(const trd__set *set, const char *name)
+{
+    for (int i = 0; i < set->entry_count; i++)
+        if (strcmp(set->entries[i].name, name) == 0) return i;
+    return -1;
+}

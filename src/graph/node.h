@@ -1,0 +1,125 @@
+/* The typed IR: nodes, op descriptors and the graph that owns them. Names no op: what a pass needs to know of
+ * one is a field or a hook of its descriptor.
+ *
+ * Invariants: a graph lists its nodes in a topological order; a node's inputs are values of earlier nodes;
+ * types are set by the op's shape rule when the node is added and never change. */
+#ifndef TRD_GRAPH_NODE_H
+#define TRD_GRAPH_NODE_H
+
+#include <treadle/graph.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+
+enum { TRD__MAX_INPUTS = 64, TRD__MAX_RESULTS = 8 };
+
+typedef struct trd_graph trd_graph;
+typedef struct trd_op trd_op;
+
+typedef struct trd__type {
+    trd_dtype dtype;
+    trd_shape shape;
+    const char *axes[TRD_MAX_RANK]; /* logical axis names, NULL: none */
+} trd__type;
+
+struct trd_node {
+    const trd_op *op;
+    const void
+        *attr; /* the op's typed attribute struct (attr_size bytes, plain data: compared with memcmp) */
+    trd_value *inputs;
+    int input_count;
+    trd__type *results;
+    int result_count;
+    int id; /* position in graph->nodes */
+    bool layer_boundary;
+    const char *name;   /* NULL: unnamed */
+    trd_graph **bodies; /* body graphs of a control-flow op; NULL today */
+    int body_count;
+};
+
+typedef enum trd__cost {
+    TRD__COST_FREE,   /* leaves and pure changes of shape */
+    TRD__COST_CHEAP,  /* one pass over memory: norms, rope, activations */
+    TRD__COST_PRODUCT /* matrix products, attention: recomputed only under remat "full" */
+} trd__cost;
+
+enum {
+    TRD__OP_LEAF = 1,        /* no inputs; never recomputed, never shared by cse unless equal attributes */
+    TRD__OP_ELEMENTWISE = 2, /* result i depends on element i of inputs of the same shape only */
+    TRD__OP_COMMUTATIVE = 4,
+    TRD__OP_NO_CSE = 8,
+    TRD__OP_NOT_DIFFERENTIABLE = 16, /* gradients stop here by definition (comparisons, masks) */
+    TRD__OP_ALIASES = 32 /* result 0 may take the buffer of input `alias_input` (accumulators, caches) */
+};
+
+/* One op. In a graph only through its descriptor; `ops.def` lists them all. */
+struct trd_op {
+    const char *name;
+    int min_inputs, max_inputs;
+    int results;
+    size_t attr_size;
+    unsigned flags;
+    trd__cost cost;
+    int alias_input;
+
+    /* Checks inputs and attributes and sets the result types (axes are copied where they carry over). */
+    trd_status (*infer)(const trd_node *n, trd__type *results);
+    /* Adds to the builder what computes dx[i], the cotangent of input i, from dy[j], that of result j (null
+     * where nothing depends on it). needs[i] says which inputs want one; leave dx[i] null for "no gradient".
+     */
+    void (*gradient)(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs,
+                     trd_value *dx);
+    /* The same in plain ops: results[j] replaces result j. NULL for a plain op. */
+    void (*expand)(trd_builder *b, const trd_node *n, trd_value *results);
+    /* Model FLOPs of the node; NULL: 0. */
+    double (*flops)(const trd_node *n);
+    /* Optional: one node that gives the op's own results and its gradients at once, used by autodiff when no
+     * dy is a descendant of n. results[j] replaces result j of n everywhere. Returns false to decline. */
+    bool (*merge_gradient)(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs,
+                           trd_value *results, trd_value *dx);
+    /* Optional: the node n again with its result `result` added into `accumulator` inside the op (in place on
+     * a backend that can). Returns the new node's values in results (results[result] is the new accumulator),
+     * or false to decline. */
+    bool (*accumulates_into)(trd_builder *b, const trd_node *n, int result, trd_value accumulator,
+                             trd_value *results);
+    /* Optional: writes the attributes as text for dumps ("theta=1e6"). */
+    void (*print)(const trd_node *n, char *text, size_t bytes);
+};
+
+struct trd_graph {
+    trd__arena *arena;
+    trd_node **nodes;
+    int node_count, node_capacity;
+};
+
+/* The builder behind the public type. */
+struct trd_builder {
+    trd_graph graph;
+    trd_status status;
+    char *message;     /* the first failure's */
+    const char *scope; /* prefix for names, may be NULL */
+};
+
+/* Appends a node: copies attr and inputs, runs the shape rule. On failure sets the sticky error, names the op
+ * and returns NULL. Null inputs are allowed only where the op's infer accepts them (optional operands). */
+const trd_node *trd__node_add(trd_builder *b, const trd_op *op, const void *attr, const trd_value *inputs,
+                              int input_count);
+/* The same for single-result ops. */
+trd_value trd__add_node(trd_builder *b, const trd_op *op, const void *attr, const trd_value *inputs,
+                        int input_count);
+
+static inline trd_value trd__result(const trd_node *n, int result)
+{
+    return n ? (trd_value){n, result} : (trd_value){NULL, 0};
+}
+static inline const trd__type *trd__type_of(trd_value v)
+{
+    return &v.node->results[v.result];
+}
+
+/* Shape-rule helpers. trd__fail_shape sets "op: operand "x" expected ..., found ..." and returns TRD_SHAPE.
+ */
+trd_status trd__fail_shape(const trd_node *n, const char *operand, const char *expected,
+                           const trd__type *found);
+
+#endif

@@ -1,0 +1,68 @@
+/* A program: a graph whose inputs and outputs are bound to the entries of state sets.
+ *
+ * A *set* is a group of named tensors under one handle (parameters, optimizer state, accumulators, inputs,
+ * results). A program has a few slots, each bound to one set at execution. `trd__input` leaves read an entry
+ * of a slot; outputs write one. A slot that is read and written is updated in place (donated). */
+#ifndef TRD_GRAPH_PROGRAM_H
+#define TRD_GRAPH_PROGRAM_H
+
+#include "graph/node.h"
+
+enum { TRD__MAX_SLOTS = 8 };
+
+typedef enum trd__access {
+    TRD__READ = 1,
+    TRD__WRITE = 2, /* contents undefined before; every entry that is no output stays undefined */
+    TRD__UPDATE = 3 /* read and written: donated; entries that are no output keep their value */
+} trd__access;
+
+/* One tensor of a set layout. */
+typedef struct trd__entry {
+    const char *name;
+    trd_dtype dtype;
+    trd_shape shape;
+    const char *axes[TRD_MAX_RANK];
+} trd__entry;
+
+typedef struct trd__slot {
+    const char *name; /* "params", "optimizer", "gradients", "inputs", "results" */
+    trd__access access;
+    const trd__entry *entries;
+    int entry_count;
+} trd__slot;
+
+typedef struct trd__output {
+    trd_value value;
+    int slot;
+    int entry;
+} trd__output;
+
+typedef struct trd__program {
+    const char *name; /* "first", "accum", "update", "eval", "train_step", ... */
+    trd_builder *builder;
+    trd__slot slots[TRD__MAX_SLOTS];
+    int slot_count;
+    trd__output *outputs; /* arena of the builder */
+    int output_count, output_capacity;
+} trd__program;
+
+typedef struct trd__input_attr {
+    int slot;
+    int entry;
+} trd__input_attr;
+
+/* Leaf op of the graph itself, listed in ops.def like any other. */
+extern const trd_op trd__op_input;
+
+trd_status trd__program_create(const char *name, trd__program **program);
+void trd__program_free(trd__program *program); /* frees builder and graph; NULL is fine */
+/* Adds a slot; entries are copied into the program. Returns its number, or -1 with the builder's error set.
+ */
+int trd__program_slot(trd__program *program, const char *name, trd__access access, const trd__entry *entries,
+                      int entry_count);
+/* The leaf that reads slot's entry (one node per entry: asked twice gives the same value). */
+trd_value trd__program_input(trd__program *program, int slot, int entry);
+/* Makes value the new content of slot's entry; dtype and shape must match. Each entry at most once. */
+void trd__program_output(trd__program *program, int slot, int entry, trd_value value);
+
+#endif

@@ -1,0 +1,89 @@
+/* Typed attribute structs of every op, and the registry of descriptors made from ops.def. Attributes are
+ * plain data without padding garbage (zero-initialize before filling), because equality is by bytes. */
+#ifndef TRD_OPS_ATTRS_H
+#define TRD_OPS_ATTRS_H
+
+#include <treadle/ops.h>
+
+#include "graph/node.h"
+
+#define TRD_OP(name, family) extern const trd_op trd__op_##name;
+#include "ops/ops.def"
+#undef TRD_OP
+
+/* All descriptors, in ops.def's order, and the family name of each. */
+int trd__op_count(void);
+const trd_op *trd__op_at(int index);
+const trd_op *trd__op_find(const char *name); /* NULL: none */
+
+typedef struct trd__constant_attr {
+    trd_dtype dtype;
+    trd_shape shape;
+    double value;
+} trd__constant_attr;
+typedef struct trd__iota_attr {
+    trd_dtype dtype;
+    int axis;
+    trd_shape shape;
+} trd__iota_attr;
+typedef struct trd__cast_attr {
+    trd_dtype dtype;
+} trd__cast_attr;
+typedef struct trd__reduce_attr {
+    unsigned axes_mask;
+    int keep_dims;
+    trd_dtype dtype;
+} trd__reduce_attr;
+typedef struct trd__shape_attr {
+    trd_shape shape;
+} trd__shape_attr; /* reshape, broadcast */
+typedef struct trd__transpose_attr {
+    int permutation[TRD_MAX_RANK];
+} trd__transpose_attr;
+typedef struct trd__slice_attr {
+    int64_t axis, begin, end;
+} trd__slice_attr;
+typedef struct trd__pad_attr {
+    int64_t axis, before, after;
+    double value;
+} trd__pad_attr;
+typedef struct trd__concat_attr {
+    int axis;
+} trd__concat_attr;
+typedef struct trd__rows_attr {
+    int64_t rows;
+} trd__rows_attr; /* scatter_add_rows, put_last (size) */
+/* matmul: optional third input is an accumulator of the result's dtype: accumulator + x y. */
+typedef struct trd__matmul_attr {
+    int transpose_x, transpose_y;
+    trd_dtype dtype;
+} trd__matmul_attr;
+typedef struct trd__rms_norm_attr {
+    double eps;
+} trd__rms_norm_attr;
+/* rope_table: positions (B, T) -> (B, T, rotary, 2) f32 with cos and sin of the first rotary / 2 frequencies:
+ * (B, T, rotary / 2, 2). */
+typedef struct trd__rope_table_attr {
+    trd_rope_options options;
+    int64_t head_dim;
+} trd__rope_table_attr;
+typedef struct trd__rope_attr {
+    int inverse;
+} trd__rope_attr; /* inverse: the gradient's rotation */
+/* attention: inputs q, k, v, segments [, positions when cached] -> output, log-sum-exp (B, H, T) f32.
+ * attention_grad: inputs q, k, v, segments, output, log-sum-exp, d_output -> dq, dk, dv. */
+typedef struct trd__attention_attr {
+    double scale;
+    int cached;
+    int pad_;
+} trd__attention_attr;
+/* token_logprobs: hidden, weight, targets, row_mask or null -> log-probabilities.
+ * token_logprobs_grad: hidden, weight, targets, row_mask or null, d_logprobs, accumulator or null ->
+ * log-probabilities, d_hidden, d_weight (dtype: d_weight's when there is no accumulator). */
+typedef struct trd__token_logprobs_attr {
+    double temperature;
+    trd_dtype weight_grad_dtype;
+    int pad_;
+} trd__token_logprobs_attr;
+
+#endif
