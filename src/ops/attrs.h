@@ -58,6 +58,8 @@ typedef struct trd__matmul_attr {
     int transpose_x, transpose_y;
     trd_dtype dtype;
 } trd__matmul_attr;
+/* rms_norm: x, scale -> y. rms_norm_grad: x, scale, d_y, accumulator or null -> d_x, d_scale (in the
+ * accumulator's dtype, else scale's). swiglu: gate, up -> y. swiglu_grad: gate, up, d_y -> d_gate, d_up. */
 typedef struct trd__rms_norm_attr {
     double eps;
 } trd__rms_norm_attr;
@@ -67,6 +69,7 @@ typedef struct trd__rope_table_attr {
     trd_rope_options options;
     int64_t head_dim;
 } trd__rope_table_attr;
+/* rope: x (B, T, H, D), table (B, T, rotary / 2, 2) -> x's shape; lanes from rotary on are copied. */
 typedef struct trd__rope_attr {
     int inverse;
 } trd__rope_attr; /* inverse: the gradient's rotation */
