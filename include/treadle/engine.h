@@ -1,0 +1,194 @@
+/* The engine: owns model, optimizer, step and state; runs micro-batches and updates; saves and restores.
+ *
+ * fwd_bwd and update queue work and return at once; metrics are read back after the next dispatch. What a
+ * step means is written in docs/engine-contract.md. Thread-safety: one thread at a time per engine. */
+#ifndef TREADLE_ENGINE_H
+#define TREADLE_ENGINE_H
+
+#include <treadle/data.h>
+#include <treadle/loss.h>
+#include <treadle/metrics.h>
+#include <treadle/optim.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trd_engine trd_engine;
+
+typedef enum trd_remat_policy { TRD_REMAT_NONE, TRD_REMAT_MINIMAL, TRD_REMAT_FULL } trd_remat_policy;
+
+/* Every pointer stays the caller's and must outlive trd_engine_create only, unless said. */
+typedef struct trd_engine_options {
+    const char *model_name;           /* preset; NULL: taken from load_parameters_path's config.json */
+    const char *load_parameters_path; /* Hugging Face folder or GGUF; NULL: random weights */
+    uint64_t init_weights_seed;
+    trd_dtype dtype;        /* compute */
+    trd_dtype weight_dtype; /* storage of parameters */
+    trd_dtype grad_dtype;   /* accumulators */
+    int rows;               /* B: micro_batch_size_to_train_on */
+    int length;             /* T: max_target_length; payloads may be shorter */
+    int gradient_accumulation_steps;
+    int64_t steps; /* of trd_engine_train; also what a schedule ends with */
+    trd_optimizer_options optimizer;
+    trd_schedule_options schedule;
+    double gradient_clipping_threshold; /* 0: off */
+    bool skip_step_on_nonfinite;
+    bool skip_step_on_spikes;
+    int skip_step_interval;
+    double skip_step_scaling_factor;
+    trd_remat_policy remat_policy;
+    int max_inflight_computations;    /* default 2 */
+    const char *backend;              /* NULL: cpu */
+    int num_threads;                  /* 0: chosen */
+    const char *checkpoint_directory; /* NULL: checkpointing off */
+    int64_t checkpoint_period;        /* in steps */
+    bool async_checkpointing;
+    int max_num_checkpoints_to_keep; /* 0: all */
+    const char *metrics_prefix;      /* NULL: none */
+    const trd_metric_sink *sinks;    /* taken over: closed by trd_engine_close */
+    int sink_count;
+    /* The config's identity, stored in checkpoints; on restore compare says what may differ (NULL: nothing is
+     * checked). It returns TRD_OK, logs a warning for portable keys, or fails naming the fixed key. */
+    const char *fingerprint;
+    trd_status (*compare_fingerprint)(void *user, const char *saved, const char *current);
+    void *compare_user;
+    trd_log_sink log;
+} trd_engine_options;
+
+/* Sensible defaults (MaxText's where it has them). */
+TRD_API trd_engine_options trd_engine_defaults(void);
+
+/* Creates backend and model and loads or draws the weights; nothing is compiled yet. */
+TRD_API trd_status trd_engine_create(const trd_engine_options *options, trd_engine **engine);
+/* Drains, writes buffered metrics, saves a last checkpoint when checkpointing is on, waits for saves, frees.
+ * Safe on NULL and after an error. */
+TRD_API trd_status trd_engine_close(trd_engine *engine);
+
+TRD_API trd_status trd_engine_with_loss_fn(trd_engine *engine, trd_loss_function loss, void *user);
+TRD_API trd_status trd_engine_with_eval_loss_fn(trd_engine *engine, trd_loss_function loss, void *user);
+/* Adapts a payload before the engine checks it: writes *adapted (arrays stay the adapter's until its next
+ * call). */
+typedef trd_status (*trd_gen_model_input_function)(void *user, const trd_batch *payload, trd_batch *adapted);
+TRD_API trd_status trd_engine_with_gen_model_input_fn(trd_engine *engine,
+                                                      trd_gen_model_input_function adapter, void *user);
+
+/* Compiles every program for example's shape and names ahead of the first call; free for a known shape. */
+TRD_API trd_status trd_engine_compile(trd_engine *engine, const trd_batch *example);
+
+TRD_API trd_status trd_engine_fwd_bwd(trd_engine *engine, const trd_batch *batch);
+TRD_API trd_status trd_engine_update(trd_engine *engine);
+/* fwd_bwd + update in one program, bit-identical to the pair; TRD_STATE when gradients are accumulated. */
+TRD_API trd_status trd_engine_train_step(trd_engine *engine, const trd_batch *batch);
+TRD_API trd_status trd_engine_eval_begin(trd_engine *engine);
+TRD_API trd_status trd_engine_eval_step(trd_engine *engine, const trd_batch *batch);
+TRD_API trd_status trd_engine_eval_end(trd_engine *engine);
+
+/* A forward graph of the caller's on the current parameters: build returns one value, copied to out (host,
+ * row major, out_bytes must match). Cached by (function, user, shape). */
+typedef trd_value (*trd_forward_function)(trd_builder *b, const trd_model *model, const trd_inputs *in,
+                                          void *user);
+TRD_API trd_status trd_engine_fwd_only(trd_engine *engine, trd_forward_function build, void *user,
+                                       const trd_batch *batch, void *out, size_t out_bytes);
+/* Ready-made: per-token log-probabilities (B, T) f32. */
+TRD_API trd_value trd_forward_token_logprobs(trd_builder *b, const trd_model *model, const trd_inputs *in,
+                                             void *user);
+
+/* Saves; metadata is the caller's text (NULL: none), returned by restore. *wrote (may be NULL) says whether a
+ * checkpoint was written: off the period and not forced, or with checkpointing off, none is. */
+TRD_API trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force, bool *wrote);
+/* step -1: the newest. TRD_NOT_FOUND when there is none. *metadata: free with trd_text_free; may be NULL. */
+TRD_API trd_status trd_engine_restore(trd_engine *engine, int64_t step, char **metadata);
+/* Hub folder with the current parameters: model.safetensors and config.json (the tokenizer writes its own
+ * files). */
+TRD_API trd_status trd_engine_export(trd_engine *engine, const char *folder, trd_dtype dtype);
+
+typedef enum trd_aggregation {
+    TRD_AGGREGATE_MEAN,
+    TRD_AGGREGATE_SUM,
+    TRD_AGGREGATE_LAST,
+    TRD_AGGREGATE_MIN,
+    TRD_AGGREGATE_MAX
+} trd_aggregation;
+/* A host-side metric of the current step; aggregated over its micro-batches. */
+TRD_API trd_status trd_engine_record_metric(trd_engine *engine, const char *name, double value,
+                                            trd_aggregation aggregation);
+typedef struct trd_step_metrics {
+    int64_t step; /* -1: empty */
+    const trd_metric *metrics;
+    int count;
+} trd_step_metrics;
+/* The newest finished step's metrics; flushes what is queued. Valid until the next call on the engine. */
+TRD_API trd_status trd_engine_get_metrics(trd_engine *engine, bool clear, trd_step_metrics *metrics);
+/* Up to 128 steps, oldest first. */
+TRD_API trd_status trd_engine_get_metrics_history(trd_engine *engine, bool clear,
+                                                  const trd_step_metrics **steps, int *count);
+
+TRD_API int64_t trd_engine_step(const trd_engine *engine); /* train_step: updates done */
+TRD_API trd_status trd_engine_set_step(trd_engine *engine, int64_t step);
+TRD_API int64_t trd_engine_micro_step_count(const trd_engine *engine);
+TRD_API int64_t trd_engine_total_micro_steps(const trd_engine *engine);
+TRD_API bool trd_engine_has_accumulated_grads(const trd_engine *engine);
+TRD_API uint64_t trd_engine_data_position(const trd_engine *engine); /* of the last accepted micro-batch */
+TRD_API const trd_model *trd_engine_model(const trd_engine *engine);
+
+/* A live view of a state set: always current, reading waits for queued work. */
+typedef struct trd_view {
+    trd_engine *engine;
+    int set;
+} trd_view;
+TRD_API trd_view trd_engine_params(trd_engine *engine);
+TRD_API trd_view trd_engine_optimizer_state(trd_engine *engine);
+TRD_API trd_view trd_engine_gradients(trd_engine *engine); /* accumulated, undivided */
+TRD_API int trd_view_count(trd_view view);
+TRD_API trd_array trd_view_describe(trd_view view, int i);          /* data is NULL */
+TRD_API int trd_view_find(trd_view view, const char *name);         /* -1: none */
+TRD_API trd_status trd_view_read(trd_view view, int i, void *data); /* whole tensor, its own dtype */
+/* A handle to the array as it is now: reading it after a step that donated it is TRD_DELETED. */
+typedef struct trd_handle {
+    trd_view view;
+    int index;
+    uint64_t generation;
+} trd_handle;
+TRD_API trd_handle trd_view_handle(trd_view view, int i);
+TRD_API trd_status trd_handle_read(trd_handle handle, void *data);
+
+/* The training loop: feeds gradient_accumulation_steps micro-batches a step from the loader, updates,
+ * evaluates every eval_interval steps, saves, until steps are done, the data ends, or stop becomes non-zero
+ * (which finishes the step and saves). Resumes the loader at the engine's data position. */
+typedef struct trd_train_options {
+    trd_loader *train;
+    trd_loader *eval;      /* NULL: no evaluation; rewound for each */
+    int64_t eval_interval; /* 0: only where eval_at_start / eval_at_end say */
+    int64_t eval_steps;    /* batches per evaluation; 0: all */
+    bool eval_at_start, eval_at_end;
+    const volatile int *stop;                  /* set by a signal handler; may be NULL */
+    void (*on_step)(void *user, int64_t step); /* hooks; may be NULL */
+    void (*on_eval)(void *user, int64_t step, double loss);
+    void *user;
+} trd_train_options;
+TRD_API trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options);
+
+/* What a config needs before anything runs: bytes by kind and FLOPs, exact. */
+typedef struct trd_plan {
+    uint64_t parameter_bytes, optimizer_bytes, gradient_bytes, input_bytes, activation_bytes, scratch_bytes;
+    uint64_t peak_bytes; /* of one update cycle */
+    uint64_t checkpoint_bytes;
+    double flops_per_step; /* gradient_accumulation_steps micro-batches with all weights 1 */
+    int64_t parameters;
+} trd_plan;
+TRD_API trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan);
+/* The same without loading or allocating weights. */
+TRD_API trd_status trd_plan_options(const trd_engine_options *options, trd_plan *plan);
+
+typedef struct trd_engine_stats {
+    uint64_t host_ns; /* host time inside fwd_bwd and update, waiting on the throttler left out */
+    uint64_t busy_ns; /* device time executing */
+    uint64_t micro_batches, updates;
+} trd_engine_stats;
+TRD_API trd_engine_stats trd_engine_get_stats(const trd_engine *engine);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

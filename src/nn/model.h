@@ -1,0 +1,76 @@
+/* Inside a model: its parameter table, the values a builder sees, and what a model file provides. */
+#ifndef TRD_NN_MODEL_H
+#define TRD_NN_MODEL_H
+
+#include <treadle/model.h>
+
+#include "base/arena.h"
+#include "formats/json.h"
+#include "graph/node.h"
+
+typedef enum trd__init { TRD__INIT_NORMAL, TRD__INIT_ONES, TRD__INIT_ZEROS } trd__init;
+
+enum { TRD_PARAM_OVERWRITE = 1, TRD_PARAM_OVERWRITE_MAX = 2 }; /* leaves that take a value, not a gradient */
+
+typedef struct trd__parameter {
+    const char *name; /* hub name, "model.layers.0.self_attn.q_proj.weight" */
+    trd_shape shape;
+    const char *axes[TRD_MAX_RANK];
+    trd__init init;
+    double deviation; /* of TRD__INIT_NORMAL */
+    unsigned flags;
+} trd__parameter;
+
+typedef struct trd__named_value {
+    const char *name;
+    trd_value value;
+} trd__named_value;
+
+/* A decode program's key and value caches, (B, S, G, D) a layer; the builder replaces them by their
+ * successors. */
+typedef struct trd__cache {
+    trd_value *keys;
+    trd_value *values;
+    trd_value start; /* (B) i32: cache row of the first token */
+} trd__cache;
+
+struct trd_inputs {
+    trd_dtype dtype;             /* compute dtype; parameters of another dtype are cast */
+    const trd_value *parameters; /* in the model's table order */
+    const trd__named_value *named;
+    int named_count;
+    const trd_constant *constants;
+    int constant_count;
+    trd_rows rows;
+    trd__cache *cache; /* NULL: training */
+};
+
+typedef struct trd__model_type trd__model_type;
+
+struct trd_model {
+    const trd__model_type *type;
+    trd__arena *arena;
+    void *options; /* the model file's typed struct */
+    trd__parameter *parameters;
+    int parameter_count, parameter_capacity;
+    trd_model_info info;
+};
+
+/* What a file in nn/models/ provides; models.def lists them. */
+struct trd__model_type {
+    const char *name;       /* config.json's model_type */
+    const char *class_name; /* config.json's architectures[0] */
+    size_t options_size;
+    /* Reads config.json into model->options and model->info. */
+    trd_status (*parse)(trd_model *model, trd__json config);
+    /* Declares every parameter with trd__model_declare, in the hub's order. */
+    trd_status (*declare)(trd_model *model);
+    /* Final hidden states (B, T, C), after the last norm. */
+    trd_value (*hidden)(trd_builder *b, const trd_model *model, const trd_inputs *in);
+    /* The output head's weight (V, C): the embedding when tied. */
+    trd_value (*head)(trd_builder *b, const trd_model *model, const trd_inputs *in);
+    /* Keys of config.json that this model adds, appended as JSON members. */
+    trd_status (*write)(const trd_model *model, trd__json_writer *writer);
+};
+
+#endif
