@@ -50,43 +50,52 @@ typedef struct trd__pad_attr {
 typedef struct trd__concat_attr {
     int axis;
 } trd__concat_attr;
+/* scatter_add_rows: ids (...) i32, updates (..., C) [, accumulator (rows, C)] -> (rows, C) in the
+ * accumulator's dtype, else the updates'. put_last: values (...), index (...) i32 -> (..., rows) zeros with
+ * each value at its index of the last axis. */
 typedef struct trd__rows_attr {
     int64_t rows;
-} trd__rows_attr; /* scatter_add_rows, put_last (size) */
-/* matmul: optional third input is an accumulator of the result's dtype: accumulator + x y. */
+} trd__rows_attr;
+/* matmul: optional third input is an accumulator of the result's type: accumulator + x y. transpose_x is
+ * never set with a y of rank 2 under an x of higher rank (the builder transposes x instead). */
 typedef struct trd__matmul_attr {
     int transpose_x, transpose_y;
     trd_dtype dtype;
 } trd__matmul_attr;
-/* rms_norm: x, scale -> y. rms_norm_grad: x, scale, d_y, accumulator or null -> d_x, d_scale (in the
- * accumulator's dtype, else scale's). swiglu: gate, up -> y. swiglu_grad: gate, up, d_y -> d_gate, d_up. */
+/* rms_norm: x (..., C), scale (C) -> (..., C). rms_norm_grad: x, scale, dy, accumulator (C) or null -> dx,
+ * dscale (the accumulator's dtype, else scale's). */
 typedef struct trd__rms_norm_attr {
     double eps;
 } trd__rms_norm_attr;
-/* rope_table: positions (B, T) -> (B, T, rotary, 2) f32 with cos and sin of the first rotary / 2 frequencies:
- * (B, T, rotary / 2, 2). */
+/* swiglu: gate, up -> result. swiglu_grad: gate, up, dy -> dgate, dup. No attributes. */
+/* rope_table: positions (B, T) i32 -> (B, T, rotary / 2, 2) f32 with cos and sin of the rotary / 2
+ * frequencies. */
 typedef struct trd__rope_table_attr {
     trd_rope_options options;
     int64_t head_dim;
 } trd__rope_table_attr;
-/* rope: x (B, T, H, D), table (B, T, rotary / 2, 2) -> x's shape; lanes from rotary on are copied. */
+/* rope: x (B, T, H, D), table -> x's type; pairs (i, i + rotary / 2) of the first rotary lanes are rotated,
+ * the other lanes pass. inverse: by the negative angle, which is the gradient. */
 typedef struct trd__rope_attr {
     int inverse;
-} trd__rope_attr; /* inverse: the gradient's rotation */
-/* attention: inputs q, k, v, segments [, positions when cached] -> output, log-sum-exp (B, H, T) f32.
- * attention_grad: inputs q, k, v, segments, output, log-sum-exp, d_output -> dq, dk, dv. */
+} trd__rope_attr;
+/* attention: inputs q, k, v, segments [, positions when cached] -> output, log-sum-exp (B, H, T) f32 (f64 for
+ * f64 operands; any finite value for padding). attention_grad: inputs q, k, v, segments, output, log-sum-exp,
+ * d_output -> dq, dk, dv; never cached. */
 typedef struct trd__attention_attr {
     double scale;
     int cached;
     int pad_;
 } trd__attention_attr;
-/* token_logprobs: hidden, weight, targets, row_mask or null -> log-probabilities.
- * token_logprobs_grad: hidden, weight, targets, row_mask or null, d_logprobs, accumulator or null ->
- * log-probabilities, d_hidden, d_weight (dtype: d_weight's when there is no accumulator). */
+/* token_logprobs: hidden (..., C), weight (V, C), targets (...), row_mask (...) or null -> log-probabilities
+ * (...) f32 (f64 for f64 operands). token_logprobs_grad: hidden, weight, targets, row_mask or null,
+ * d_logprobs, accumulator or null -> log-probabilities, d_hidden, d_weight (weight_grad_dtype: the
+ * accumulator's, else weight's). merged: the node stands for the forward op too, so its log-probabilities are
+ * used and the forward product counts as model FLOPs. */
 typedef struct trd__token_logprobs_attr {
     double temperature;
     trd_dtype weight_grad_dtype;
-    int pad_;
+    int merged;
 } trd__token_logprobs_attr;
 
 #endif
