@@ -3,7 +3,12 @@
  *
  * Each op has an ordered list of variants, best first, the plain reference kernel last; the first that does
  * not refuse the node wins. Reference kernels take every float dtype (f64 included: finite differences run on
- * them). Determinism: what a worker computes is a function of (worker, workers) alone. */
+ * them). Determinism: what a worker computes is a function of (worker, workers) alone.
+ *
+ * Accumulators (ops with TRD__OP_ALIASES). The executor guarantees for every result r with in_place[r] = i +
+ * 1 that either outputs[r] == inputs[i] (it copies beforehand where that is needed), so the kernel adds in
+ * place; or inputs[i] is NULL although node->inputs[i] is not null: that operand is a constant 0, the output
+ * buffer is undefined and the kernel must define every element (beta = 0), rows nobody adds to included. */
 #ifndef TRD_BACKEND_CPU_KERNEL_H
 #define TRD_BACKEND_CPU_KERNEL_H
 
@@ -30,19 +35,27 @@ typedef struct trd__cpu_plan {
     int phases;          /* out: number of run calls with a barrier after each; 0 means 1 */
     void *state;         /* out: read-only plan data for run */
     /* out: in_place[result] = input + 1 whose buffer the result may take when that input dies here; 0: none.
-     * An op with TRD__OP_ALIASES always has alias_input + 1 for its aliased result. */
+     * An op with TRD__OP_ALIASES sets it for its accumulator: guaranteed there, see above. Elsewhere the
+     * kernel must cope with both, equal and distinct pointers. */
     int in_place[TRD__MAX_RESULTS];
 } trd__cpu_plan;
 
+typedef struct trd__cpu_fault trd__cpu_fault;
+
 typedef struct trd__cpu_call {
     const trd_node *node;
-    const void *const *inputs; /* NULL where the operand is null */
+    const void *const *inputs; /* NULL where the operand is null, or a constant-0 accumulator */
     void *const *outputs;      /* NULL where the result is unused */
     void *worker_scratch;
     void *shared_scratch;
     const void *state;
     int worker, workers;
+    trd__cpu_fault *fault;
 } trd__cpu_call;
+
+/* Reports that this run failed (an id out of range, the product library's error); the first one is kept with
+ * op and program and makes the backend's sticky error. The kernel goes on with harmless values. */
+void trd__cpu_fail(const trd__cpu_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 typedef struct trd__cpu_kernel {
     const char *name; /* "reference", "avx512", "gemm" */
