@@ -59,7 +59,8 @@ void trd__stored_close(trd__stored *stored); /* NULL is fine */
 
 trd__store_name trd__stored_name(const trd__stored *stored);
 size_t trd__stored_count(const trd__stored *stored);
-/* Arrays in the order saved. Their data is in the memory map, aligned to 64 bytes, valid until close. */
+/* Arrays in the order saved. Their data is in the memory map, aligned to its element, valid until
+ * close. */
 const trd_array *trd__stored_at(const trd__stored *stored, size_t i);
 const trd_array *trd__stored_find(const trd__stored *stored, const char *name); /* NULL: none */
 const char *trd__stored_json(const trd__stored *stored, size_t *bytes);         /* NUL-terminated */

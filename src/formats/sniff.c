@@ -1,4 +1,5 @@
-/* The list of mistaken files. Invariant: a row's prefix can start no file that the readers accept. */
+/* The list of mistaken files. A safetensors file may begin with any bytes (its header's length), so readers
+ * ask only about a file that they have already refused. */
 #include "formats/sniff.h"
 
 #include <stdbool.h>

@@ -10,15 +10,11 @@
 #include <cmocka.h>
 
 #include "formats/json.h"
+#include "support/scratch.h"
 
 static trd_status parse(const char *text, trd__json_doc **doc)
 {
     return trd__json_parse(text, strlen(text), "t.json", doc);
-}
-
-static void expect_message(const char *part)
-{
-    if (!strstr(trd_error_message(), part)) fail_msg("expected \"%s\" in \"%s\"", part, trd_error_message());
 }
 
 static void refuses(void **state)
