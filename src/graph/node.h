@@ -32,6 +32,8 @@ struct trd_node {
     int result_count;
     int id; /* position in graph->nodes */
     bool layer_boundary;
+    bool forward;       /* was there when autodiff began: remat may recompute it in the backward part */
+    bool recomputed;    /* remat's copy of a forward node, kept apart from the original by cse */
     const char *name;   /* NULL: unnamed */
     trd_graph **bodies; /* body graphs of a control-flow op; NULL today */
     int body_count;
@@ -49,13 +51,15 @@ enum {
     TRD__OP_COMMUTATIVE = 4,
     TRD__OP_NO_CSE = 8,
     TRD__OP_NOT_DIFFERENTIABLE = 16, /* gradients stop here by definition (comparisons, masks) */
-    TRD__OP_ALIASES = 32 /* result 0 may take the buffer of input `alias_input` (accumulators, caches) */
+    TRD__OP_ALIASES = 32,  /* result 0 may take the buffer of input `alias_input` (accumulators, caches) */
+    TRD__OP_ADDS_INTO = 64 /* result 0 = input 0 + input 1, nothing else: what accumulates_into may absorb */
 };
 
 /* One op. In a graph only through its descriptor; `ops.def` lists them all. */
 struct trd_op {
     const char *name;
     int min_inputs, max_inputs;
+    unsigned optional_inputs; /* bit i: input i may be null */
     int results;
     size_t attr_size;
     unsigned flags;
@@ -92,16 +96,23 @@ struct trd_graph {
     int node_count, node_capacity;
 };
 
+/* A value whose node autodiff merged with its gradient, and what stands for it now. */
+typedef struct trd__merged_value {
+    trd_value from, to;
+} trd__merged_value;
+
 /* The builder behind the public type. */
 struct trd_builder {
     trd_graph graph;
+    trd__merged_value *merged; /* in the arena */
+    int merged_count, merged_capacity;
     trd_status status;
     char *message;     /* the first failure's */
     const char *scope; /* prefix for names, may be NULL */
 };
 
 /* Appends a node: copies attr and inputs, runs the shape rule. On failure sets the sticky error, names the op
- * and returns NULL. Null inputs are allowed only where the op's infer accepts them (optional operands). */
+ * and returns NULL. Null inputs are allowed only where the op lists them in optional_inputs. */
 const trd_node *trd__node_add(trd_builder *b, const trd_op *op, const void *attr, const trd_value *inputs,
                               int input_count);
 /* The same for single-result ops. */
@@ -116,6 +127,9 @@ static inline const trd__type *trd__type_of(trd_value v)
 {
     return &v.node->results[v.result];
 }
+
+/* Keeps the thread's current message as the builder's first failure, unless there already is one. */
+void trd__builder_stick(trd_builder *b, trd_status status);
 
 /* Shape-rule helpers. trd__fail_shape sets "op: operand "x" expected ..., found ..." and returns TRD_SHAPE.
  */

@@ -1,5 +1,6 @@
 /* Generic passes over a program. They know ops only by their descriptors; each rewrites program->builder's
- * graph into a new node list (old nodes stay in the arena) and updates the outputs. */
+ * graph into a new node list (old nodes stay in the arena) and updates the outputs. Values a caller holds
+ * across a pass may be stale: read program->outputs and ask for inputs again. */
 #ifndef TRD_GRAPH_PASSES_H
 #define TRD_GRAPH_PASSES_H
 
@@ -7,7 +8,7 @@
 
 #include "graph/program.h"
 
-typedef enum trd__remat { TRD__REMAT_NONE, TRD__REMAT_MINIMAL, TRD__REMAT_FULL } trd__remat;
+typedef enum trd__remat { TRD__REMAT_NONE, TRD__REMAT_MINIMAL, TRD__REMAT_FULL } trd__remat_policy;
 
 trd_status trd__verify(const trd__program *program); /* order, types by re-running infer, output bindings */
 trd_status trd__dce(trd__program *program);          /* drops nodes no output depends on */
@@ -17,10 +18,10 @@ trd_status trd__expand(trd__program *program, bool (*keep)(const trd_node *n, vo
 /* accumulate(acc, result of n) becomes n with the accumulator inside, where n's op can (accumulates_into) and
  * the result has no other use. */
 trd_status trd__fuse_accumulate(trd__program *program);
-/* Recomputes forward values in the backward part. boundary: number of nodes that are forward (ids below it
- * when called right after autodiff). none: cheap nodes may be recomputed; minimal: keeps products; full:
- * keeps layer boundaries only. */
-trd_status trd__remat(trd__program *program, int boundary, trd__remat policy);
+/* Recomputes forward values (nodes that were there when autodiff began) in the backward part. none: cheap
+ * nodes may be recomputed; minimal: keeps products and layer boundaries; full: keeps layer boundaries only.
+ * Bits do not change. Run cse before it, fuse_accumulate and dce after it. */
+trd_status trd__remat(trd__program *program, trd__remat_policy policy);
 double trd__program_flops(const trd__program *program);
 uint64_t trd__program_fingerprint(const trd__program *program); /* of structure, attributes, bindings */
 /* Readable text, a node a line; written to stream by the caller's choice (dumps and tests). */

@@ -29,6 +29,8 @@ typedef struct trd__slot {
     trd__access access;
     const trd__entry *entries;
     int entry_count;
+    trd_value *leaves; /* by entry: the leaf that reads it, null before it is asked for */
+    bool *written;     /* by entry: an output writes it */
 } trd__slot;
 
 typedef struct trd__output {
@@ -49,6 +51,8 @@ typedef struct trd__program {
 typedef struct trd__input_attr {
     int slot;
     int entry;
+    trd_dtype dtype; /* the entry's */
+    trd_shape shape;
 } trd__input_attr;
 
 /* Leaf op of the graph itself, listed in ops.def like any other. */
