@@ -22,6 +22,7 @@ typedef enum trd_remat_policy { TRD_REMAT_NONE, TRD_REMAT_MINIMAL, TRD_REMAT_FUL
 typedef struct trd_engine_options {
     const char *model_name;           /* preset; NULL: taken from load_parameters_path's config.json */
     const char *load_parameters_path; /* Hugging Face folder or GGUF; NULL: random weights */
+    trd_model_overrides overrides;    /* of a preset; with load_parameters_path they must be 0 */
     uint64_t init_weights_seed;
     trd_dtype dtype;        /* compute */
     trd_dtype weight_dtype; /* storage of parameters */

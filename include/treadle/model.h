@@ -19,8 +19,15 @@ typedef struct trd_inputs trd_inputs;
 /* From the text of a Hugging Face config.json (both rope_theta / rope_scaling and rope_parameters are read).
  * TRD_UNSUPPORTED names the architecture found and those known; TRD_INVALID_ARGUMENT names the key. */
 TRD_API trd_status trd_model_from_json(const char *json, size_t bytes, trd_model **model);
-/* A preset by its config name ("qwen3-0.6b", "smollm2-135m", ...); an unknown name suggests the nearest. */
-TRD_API trd_status trd_model_from_preset(const char *name, trd_model **model);
+/* Sizes that replace a preset's; 0 keeps it. Config keys: base_num_decoder_layers, base_emb_dim,
+ * base_mlp_dim, base_num_query_heads, base_num_kv_heads, head_dim, vocab_size. */
+typedef struct trd_model_overrides {
+    int64_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocab;
+} trd_model_overrides;
+/* A preset by its config name ("qwen3-0.6b", "smollm2-135m", ...); an unknown name suggests the nearest.
+ * overrides may be NULL. */
+TRD_API trd_status trd_model_from_preset(const char *name, const trd_model_overrides *overrides,
+                                         trd_model **model);
 TRD_API void trd_model_free(trd_model *model);
 /* Preset number i's name, NULL past the last. */
 TRD_API const char *trd_model_preset_name(int i);

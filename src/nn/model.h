@@ -73,4 +73,9 @@ struct trd__model_type {
     trd_status (*write)(const trd_model *model, trd__json_writer *writer);
 };
 
+/* Adds a row to the model's table; *index is its number. */
+trd_status trd__model_declare(trd_model *model, const trd__parameter *parameter, int *index);
+/* Parameter number index as the forward pass wants it: cast to the compute dtype. */
+trd_value trd__model_weight(trd_builder *b, const trd_inputs *in, int index);
+
 #endif

@@ -1,0 +1,241 @@
+/* Models by config.json or preset, and what a loss asks of one. Invariant: a trd_model is complete (options
+ * and parameter table) before anyone else sees it, and never changes afterwards. */
+#include "nn/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/nearest.h"
+#include "base/shape.h"
+
+#define TRD_MODEL(file) extern const trd__model_type trd__model_##file;
+#include "nn/models/models.def"
+#undef TRD_MODEL
+
+static const trd__model_type *const types[] = {
+#define TRD_MODEL(file) &trd__model_##file,
+#include "nn/models/models.def"
+#undef TRD_MODEL
+};
+enum { TYPES = sizeof types / sizeof *types };
+
+void trd_model_free(trd_model *model)
+{
+    if (model) trd__arena_free(model->arena);
+}
+
+trd_status trd__model_declare(trd_model *model, const trd__parameter *parameter, int *index)
+{
+    if (model->parameter_count == model->parameter_capacity) {
+        int capacity = model->parameter_capacity ? 2 * model->parameter_capacity : 64;
+        trd__parameter *grown = trd__arena_alloc(model->arena, (size_t)capacity, sizeof *grown);
+        if (!grown) return TRD_NO_MEMORY;
+        if (model->parameter_count)
+            memcpy(grown, model->parameters, (size_t)model->parameter_count * sizeof *grown);
+        model->parameters = grown;
+        model->parameter_capacity = capacity;
+    }
+    int64_t elements = trd__shape_count(&parameter->shape);
+    if (elements < 0 || __builtin_add_overflow(model->info.parameters, elements, &model->info.parameters))
+        return trd__fail(TRD_INVALID_ARGUMENT, "model: the size of %s overflows", parameter->name);
+    *index = model->parameter_count++;
+    model->parameters[*index] = *parameter;
+    return TRD_OK;
+}
+
+static const trd__model_type *find_type(const char *name)
+{
+    for (int i = 0; i < TYPES; i++)
+        if (strcmp(types[i]->name, name) == 0) return types[i];
+    return NULL;
+}
+
+static const trd__model_type *find_class(const char *name)
+{
+    for (int i = 0; i < TYPES; i++)
+        if (strcmp(types[i]->class_name, name) == 0) return types[i];
+    return NULL;
+}
+
+/* An encoder or a sequence-to-sequence model deserves to hear why it is refused. */
+static bool is_no_decoder(const char *name)
+{
+    static const char *const marks[] = {"bert",
+                                        "Bert",
+                                        "electra",
+                                        "Electra",
+                                        "t5",
+                                        "T5",
+                                        "bart",
+                                        "Bart",
+                                        "MaskedLM",
+                                        "SequenceClassification",
+                                        "ConditionalGeneration"};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (strstr(name, marks[i])) return true;
+    return false;
+}
+
+static trd_status choose_type(trd__json config, const trd__model_type **type)
+{
+    const char *name = NULL, *class_name = NULL;
+    TRD_TRY(trd__json_opt_string(config, "model_type", &name));
+    trd__json first = trd__json_first(trd__json_find(config, "architectures"));
+    if (trd__json_exists(first)) TRD_TRY(trd__json_as_string(first, &class_name));
+    *type = class_name ? find_class(class_name) : NULL;
+    if (!*type && !class_name && name) *type = find_type(name);
+    if (*type) return TRD_OK;
+    const char *found = class_name ? class_name : name;
+    if (!found)
+        return trd__json_fail(
+            config, TRD_INVALID_ARGUMENT,
+            "neither architectures nor model_type is given: this is no model's config.json");
+    if (is_no_decoder(found))
+        return trd__json_fail(
+            config, TRD_UNSUPPORTED,
+            "\"%s\" is an encoder or sequence-to-sequence model; Treadle trains decoder-only "
+            "language models: llama, qwen2, qwen3",
+            found);
+    return trd__json_fail(config, TRD_UNSUPPORTED,
+                          "architecture \"%s\" is not supported; known: llama (LlamaForCausalLM), qwen2 "
+                          "(Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)",
+                          found);
+}
+
+/* bos_token_id and eos_token_id: a number, null, or a list of which the first counts. */
+static trd_status token_id(trd__json config, const char *key, int32_t *id)
+{
+    *id = -1;
+    trd__json value = trd__json_find(config, key);
+    if (trd__json_kind_of(value) == TRD__JSON_ARRAY) value = trd__json_first(value);
+    if (trd__json_kind_of(value) != TRD__JSON_NUMBER) return TRD_OK;
+    int64_t number;
+    TRD_TRY(trd__json_as_i64(value, &number));
+    if (number >= 0 && number <= INT32_MAX) *id = (int32_t)number;
+    return TRD_OK;
+}
+
+static trd_status build(trd_model *model, trd__json config)
+{
+    TRD_TRY(trd__json_as_object(config));
+    TRD_TRY(choose_type(config, &model->type));
+    model->info.architecture = model->type->name;
+    TRD_TRY(token_id(config, "bos_token_id", &model->info.bos));
+    TRD_TRY(token_id(config, "eos_token_id", &model->info.eos));
+    model->options = trd__arena_alloc(model->arena, 1, model->type->options_size);
+    if (!model->options) return TRD_NO_MEMORY;
+    TRD_TRY(model->type->parse(model, config));
+    return model->type->declare(model);
+}
+
+trd_status trd_model_from_json(const char *json, size_t bytes, trd_model **out)
+{
+    *out = NULL;
+    trd__json_doc *doc;
+    TRD_TRY(trd__json_parse(json, bytes, "config.json", &doc));
+    trd__arena *arena = trd__arena_create();
+    trd_model *model = arena ? trd__arena_alloc(arena, 1, sizeof *model) : NULL;
+    trd_status status = TRD_NO_MEMORY;
+    if (model) {
+        model->arena = arena;
+        status = build(model, trd__json_root(doc));
+    }
+    trd__json_free(doc);
+    if (status)
+        trd__arena_free(arena);
+    else
+        *out = model;
+    return status;
+}
+
+trd_status trd_model_to_json(const trd_model *model, const char *torch_dtype, char **json)
+{
+    *json = NULL;
+    trd__json_writer w = {.indent = 2};
+    trd__json_open_object(&w);
+    trd__json_write_key(&w, "architectures");
+    trd__json_open_array(&w);
+    trd__json_write_string(&w, model->type->class_name);
+    trd__json_close(&w);
+    trd__json_put_string(&w, "model_type", model->type->name);
+    trd__json_put_string(&w, "torch_dtype", torch_dtype);
+    trd__json_put_string(&w, "dtype", torch_dtype);
+    if (model->info.bos >= 0) trd__json_put_i64(&w, "bos_token_id", model->info.bos);
+    if (model->info.eos >= 0) trd__json_put_i64(&w, "eos_token_id", model->info.eos);
+    model->type->write(model, &w);
+    trd__json_close(&w);
+    trd_status status = trd__json_finish(&w);
+    if (!status) *json = trd__strdup(w.text);
+    trd__json_writer_free(&w);
+    return status ? status : *json ? TRD_OK : TRD_NO_MEMORY;
+}
+
+trd_model_info trd_model_describe(const trd_model *model)
+{
+    return model->info;
+}
+
+bool trd_inputs_has(const trd_inputs *in, const char *name)
+{
+    for (int i = 0; i < in->named_count; i++)
+        if (strcmp(in->named[i].name, name) == 0) return true;
+    return false;
+}
+
+trd_value trd_inputs_get(trd_builder *b, const trd_inputs *in, const char *name)
+{
+    for (int i = 0; i < in->named_count; i++)
+        if (strcmp(in->named[i].name, name) == 0) return in->named[i].value;
+    return trd_builder_fail(
+        b, TRD_INVALID_ARGUMENT,
+        "the loss asks for the input \"%s\", which the payload does not have; give it as an "
+        "extra array of the batch",
+        name);
+}
+
+double trd_inputs_constant(const trd_inputs *in, const char *name, double otherwise)
+{
+    for (int i = 0; i < in->constant_count; i++)
+        if (strcmp(in->constants[i].name, name) == 0) return in->constants[i].value;
+    return otherwise;
+}
+
+trd_value trd__model_weight(trd_builder *b, const trd_inputs *in, int index)
+{
+    trd_value weight = in->parameters[index];
+    return trd_value_dtype(weight) == in->dtype ? weight : trd_cast(b, weight, in->dtype);
+}
+
+trd_value trd_model_hidden(trd_builder *b, const trd_model *model, const trd_inputs *in)
+{
+    return model->type->hidden(b, model, in);
+}
+
+trd_value trd_model_logits(trd_builder *b, const trd_model *model, const trd_inputs *in)
+{
+    trd_value hidden = trd_model_hidden(b, model, in);
+    return trd_cast(b, trd_linear(b, hidden, model->type->head(b, model, in)), TRD_F32);
+}
+
+trd_value trd_model_token_logprobs(trd_builder *b, const trd_model *model, const trd_inputs *in,
+                                   trd_value weights)
+{
+    trd_value ids = trd_inputs_get(b, in, "token_ids");
+    trd_value segments = trd_inputs_get(b, in, "segment_ids");
+    trd_value hidden = trd_model_hidden(b, model, in);
+    if (trd_is_null(hidden)) return hidden;
+    int64_t length = trd_value_shape(ids).dim[1];
+    if (length < 2) return trd_constant_fill(b, TRD_F32, trd_value_shape(ids), 0); /* nothing is predicted */
+    /* Row t-1 of hidden predicts token t: ids, segments and weights move one to the left, the result back. */
+    trd_value next = trd_slice(b, segments, 1, 1, length);
+    trd_value same = trd_and(b, trd_equal(b, next, trd_slice(b, segments, 1, 0, length - 1)),
+                             trd_not_equal(b, next, trd_scalar(b, TRD_I32, 0)));
+    if (!trd_is_null(weights))
+        same = trd_and(b, same,
+                       trd_not_equal(b, trd_slice(b, weights, 1, 1, length), trd_scalar(b, TRD_F32, 0)));
+    trd_value mask = trd_pad(b, same, 1, 0, 1, 0);
+    trd_value targets = trd_pad(b, trd_slice(b, ids, 1, 1, length), 1, 0, 1, 0);
+    trd_value logprobs = trd_token_logprobs(b, hidden, model->type->head(b, model, in), targets, mask, 1.0);
+    return trd_name(b, trd_pad(b, trd_slice(b, logprobs, 1, 0, length - 1), 1, 1, 0, 0), "token_logprobs");
+}

@@ -1,0 +1,188 @@
+/* Parameter table and graph of the shared dense decoder; decoder_config.c reads and writes its config.json.
+ */
+#include "nn/models/decoder.h"
+
+#include <stddef.h>
+
+/* Logical axes of the block's weights, by field. */
+typedef struct weight_spec {
+    size_t field; /* offset in trd__block */
+    const char *name;
+} weight_spec;
+
+static const weight_spec block_weights[] = {
+#define SPEC(field, name) {offsetof(trd__block, field), name},
+    TRD__BLOCK_WEIGHTS(SPEC)
+#undef SPEC
+};
+
+static bool is(const weight_spec *spec, size_t field)
+{
+    return spec->field == field;
+}
+
+/* Shape and init of one weight of a block; false: this model does not have it. */
+static bool describe(const trd__decoder *o, const weight_spec *w, trd__parameter *p)
+{
+    int64_t q = o->num_attention_heads * o->head_dim, kv = o->num_key_value_heads * o->head_dim;
+#define FIELD(name) offsetof(trd__block, name)
+    const struct {
+        size_t field;
+        bool present;
+        trd__init init;
+        int64_t rows, columns; /* columns 0: a vector */
+        const char *row_axis, *column_axis;
+    } table[] = {
+        {FIELD(input_layernorm), true, TRD__INIT_ONES, o->hidden_size, 0, "norm", NULL},
+        {FIELD(q_proj), true, TRD__INIT_NORMAL, q, o->hidden_size, "q_heads", "embed"},
+        {FIELD(q_bias), o->qkv_bias, TRD__INIT_ZEROS, q, 0, "q_heads", NULL},
+        {FIELD(k_proj), true, TRD__INIT_NORMAL, kv, o->hidden_size, "kv_heads", "embed"},
+        {FIELD(k_bias), o->qkv_bias, TRD__INIT_ZEROS, kv, 0, "kv_heads", NULL},
+        {FIELD(v_proj), true, TRD__INIT_NORMAL, kv, o->hidden_size, "kv_heads", "embed"},
+        {FIELD(v_bias), o->qkv_bias, TRD__INIT_ZEROS, kv, 0, "kv_heads", NULL},
+        {FIELD(o_proj), true, TRD__INIT_NORMAL, o->hidden_size, q, "embed", "heads"},
+        {FIELD(o_bias), o->o_bias, TRD__INIT_ZEROS, o->hidden_size, 0, "embed", NULL},
+        {FIELD(q_norm), o->qk_norm, TRD__INIT_ONES, o->head_dim, 0, "norm", NULL},
+        {FIELD(k_norm), o->qk_norm, TRD__INIT_ONES, o->head_dim, 0, "norm", NULL},
+        {FIELD(post_attention_layernorm), true, TRD__INIT_ONES, o->hidden_size, 0, "norm", NULL},
+        {FIELD(gate_proj), true, TRD__INIT_NORMAL, o->intermediate_size, o->hidden_size, "mlp", "embed"},
+        {FIELD(gate_bias), o->mlp_bias, TRD__INIT_ZEROS, o->intermediate_size, 0, "mlp", NULL},
+        {FIELD(up_proj), true, TRD__INIT_NORMAL, o->intermediate_size, o->hidden_size, "mlp", "embed"},
+        {FIELD(up_bias), o->mlp_bias, TRD__INIT_ZEROS, o->intermediate_size, 0, "mlp", NULL},
+        {FIELD(down_proj), true, TRD__INIT_NORMAL, o->hidden_size, o->intermediate_size, "embed", "mlp"},
+        {FIELD(down_bias), o->mlp_bias, TRD__INIT_ZEROS, o->hidden_size, 0, "embed", NULL},
+    };
+#undef FIELD
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (!is(w, table[i].field)) continue;
+        int64_t dims[2] = {table[i].rows, table[i].columns};
+        p->shape = (trd_shape){.rank = table[i].columns ? 2 : 1, .dim = {dims[0], dims[1]}};
+        p->axes[0] = table[i].row_axis;
+        p->axes[1] = table[i].column_axis;
+        p->init = table[i].init;
+        p->deviation = o->initializer_range;
+        return table[i].present;
+    }
+    return false;
+}
+
+static trd_status declare_matrix(trd_model *model, const char *name, int64_t rows, int64_t columns,
+                                 const char *row_axis, int *index)
+{
+    const trd__decoder *o = model->options;
+    trd__parameter p = {.name = name,
+                        .shape = {.rank = 2, .dim = {rows, columns}},
+                        .axes = {row_axis, "embed"},
+                        .init = TRD__INIT_NORMAL,
+                        .deviation = o->initializer_range};
+    return trd__model_declare(model, &p, index);
+}
+
+static trd_status declare_block(trd_model *model, int64_t layer, trd__block *block)
+{
+    for (size_t i = 0; i < sizeof block_weights / sizeof *block_weights; i++) {
+        int *index = (int *)(void *)((char *)block + block_weights[i].field);
+        trd__parameter p = {0};
+        *index = -1;
+        if (!describe(model->options, &block_weights[i], &p)) continue;
+        p.name =
+            trd__arena_format(model->arena, "model.layers.%lld.%s", (long long)layer, block_weights[i].name);
+        if (!p.name) return TRD_NO_MEMORY;
+        TRD_TRY(trd__model_declare(model, &p, index));
+    }
+    return TRD_OK;
+}
+
+trd_status trd__decoder_declare(trd_model *model)
+{
+    trd__decoder *o = model->options;
+    o->blocks = trd__arena_alloc(model->arena, (size_t)o->num_hidden_layers, sizeof *o->blocks);
+    if (!o->blocks) return TRD_NO_MEMORY;
+    TRD_TRY(declare_matrix(model, "model.embed_tokens.weight", o->vocab_size, o->hidden_size, "vocab",
+                           &o->embedding));
+    for (int64_t i = 0; i < o->num_hidden_layers; i++) TRD_TRY(declare_block(model, i, &o->blocks[i]));
+    trd__parameter norm = {.name = "model.norm.weight",
+                           .shape = {.rank = 1, .dim = {o->hidden_size}},
+                           .axes = {"norm"},
+                           .init = TRD__INIT_ONES};
+    TRD_TRY(trd__model_declare(model, &norm, &o->norm));
+    o->lm_head = o->embedding;
+    if (o->tie_word_embeddings) return TRD_OK;
+    return declare_matrix(model, "lm_head.weight", o->vocab_size, o->hidden_size, "vocab", &o->lm_head);
+}
+
+/* x W^T + bias, where the model has a bias. */
+static trd_value linear(trd_builder *b, const trd_inputs *in, trd_value x, int weight, int bias)
+{
+    trd_value y = trd_linear(b, x, trd__model_weight(b, in, weight));
+    return bias < 0 ? y : trd_add(b, y, trd__model_weight(b, in, bias));
+}
+
+/* (B, T, H * D) -> (B, T, H, D) */
+static trd_value heads(trd_builder *b, trd_value x, int64_t count)
+{
+    trd_shape s = trd_value_shape(x);
+    if (trd_is_null(x)) return x;
+    return trd_reshape(b, x, (trd_shape){.rank = 4, .dim = {s.dim[0], s.dim[1], count, s.dim[2] / count}});
+}
+
+/* (B, T, H, D) -> (B, T, H * D) */
+static trd_value join(trd_builder *b, trd_value x)
+{
+    trd_shape s = trd_value_shape(x);
+    if (trd_is_null(x)) return x;
+    return trd_reshape(b, x, (trd_shape){.rank = 3, .dim = {s.dim[0], s.dim[1], s.dim[2] * s.dim[3]}});
+}
+
+static trd_value norm(trd_builder *b, const trd__decoder *o, const trd_inputs *in, trd_value x, int scale)
+{
+    return trd_rms_norm(b, x, trd__model_weight(b, in, scale), o->rms_norm_eps);
+}
+
+static trd_value attention(trd_builder *b, const trd__decoder *o, const trd__block *w, const trd_inputs *in,
+                           trd_value h, int64_t layer)
+{
+    trd_value q = heads(b, linear(b, in, h, w->q_proj, w->q_bias), o->num_attention_heads);
+    trd_value k = heads(b, linear(b, in, h, w->k_proj, w->k_bias), o->num_key_value_heads);
+    trd_value v = heads(b, linear(b, in, h, w->v_proj, w->v_bias), o->num_key_value_heads);
+    if (w->q_norm >= 0) q = norm(b, o, in, q, w->q_norm);
+    if (w->k_norm >= 0) k = norm(b, o, in, k, w->k_norm);
+    q = trd_rope(b, q, &in->rows, &o->rope);
+    k = trd_rope(b, k, &in->rows, &o->rope);
+    if (in->cache) {
+        k = in->cache->keys[layer] = trd_update_rows(b, in->cache->keys[layer], k, in->cache->start);
+        v = in->cache->values[layer] = trd_update_rows(b, in->cache->values[layer], v, in->cache->start);
+    }
+    trd_value mixed =
+        trd_name(b, trd_attention(b, q, k, v, &in->rows), "layers.%lld.attention", (long long)layer);
+    return linear(b, in, join(b, mixed), w->o_proj, w->o_bias);
+}
+
+static trd_value feed_forward(trd_builder *b, const trd__block *w, const trd_inputs *in, trd_value h)
+{
+    trd_value gate = linear(b, in, h, w->gate_proj, w->gate_bias);
+    trd_value up = linear(b, in, h, w->up_proj, w->up_bias);
+    return linear(b, in, trd_swiglu(b, gate, up), w->down_proj, w->down_bias);
+}
+
+trd_value trd__decoder_hidden(trd_builder *b, const trd_model *model, const trd_inputs *in)
+{
+    static const char *const axes[] = {"activation_batch", "activation_length", "activation_embed"};
+    const trd__decoder *o = model->options;
+    trd_value ids = trd_inputs_get(b, in, "token_ids");
+    trd_value x = trd_gather_rows(b, in->parameters[o->embedding], ids);
+    x = trd_axes(b, trd_name(b, trd_cast(b, x, in->dtype), "embedding"), axes);
+    for (int64_t i = 0; i < o->num_hidden_layers; i++) {
+        const trd__block *w = &o->blocks[i];
+        x = trd_add(b, x, attention(b, o, w, in, norm(b, o, in, x, w->input_layernorm), i));
+        x = trd_add(b, x, feed_forward(b, w, in, norm(b, o, in, x, w->post_attention_layernorm)));
+        x = trd_layer_boundary(b, trd_axes(b, trd_name(b, x, "layers.%lld", (long long)i), axes));
+    }
+    return trd_name(b, norm(b, o, in, x, o->norm), "hidden");
+}
+
+trd_value trd__decoder_head(trd_builder *b, const trd_model *model, const trd_inputs *in)
+{
+    const trd__decoder *o = model->options;
+    return trd__model_weight(b, in, o->lm_head);
+}
