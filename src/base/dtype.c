@@ -43,23 +43,6 @@ trd_status trd_dtype_parse(const char *name, trd_dtype *dtype)
                      name);
 }
 
-float trd__f16_to_f32(trd__f16 bits)
-{
-    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
-    int exponent = (bits >> 10) & 0x1f;
-    uint32_t mantissa = bits & 0x3ffu;
-    float magnitude;
-    if (exponent == 0) {
-        magnitude = ldexpf((float)mantissa, -24);
-    } else if (exponent == 31) {
-        magnitude = mantissa ? NAN : INFINITY;
-    } else {
-        uint32_t wide = ((uint32_t)(exponent + 112) << 23) | (mantissa << 13);
-        memcpy(&magnitude, &wide, sizeof magnitude);
-    }
-    return sign ? -magnitude : magnitude;
-}
-
 trd__f16 trd__f32_to_f16(float value)
 {
     uint32_t bits;
@@ -112,6 +95,8 @@ void trd__convert(trd_dtype from, const void *source, trd_dtype to, void *target
         memcpy(target, source, count * trd_dtype_bytes(from));
     } else if (from == TRD_BF16 && to == TRD_F32) {
         for (size_t i = 0; i < count; i++) ((float *)target)[i] = trd__bf16_to_f32(((const trd__bf16 *)source)[i]);
+    } else if (from == TRD_F16 && to == TRD_F32) {
+        for (size_t i = 0; i < count; i++) ((float *)target)[i] = trd__f16_to_f32(((const trd__f16 *)source)[i]);
     } else if (from == TRD_F32 && to == TRD_BF16) {
         for (size_t i = 0; i < count; i++)
             ((trd__bf16 *)target)[i] = trd__f32_to_bf16(((const float *)source)[i]);

@@ -1,4 +1,5 @@
-/* Conversions between element types, and properties of dtypes. Rounding to bf16 and f16 is to nearest even. */
+/* Conversions between element types, and properties of dtypes. Rounding to bf16 and f16 is to nearest even.
+ */
 #ifndef TRD_BASE_DTYPE_H
 #define TRD_BASE_DTYPE_H
 
@@ -26,11 +27,26 @@ static inline trd__bf16 trd__f32_to_bf16(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return (trd__bf16)((bits >> 16) | 0x40u); /* keep NaN a quiet NaN */
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (trd__bf16)((bits >> 16) | 0x40u); /* keep NaN a quiet NaN */
     return (trd__bf16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-float trd__f16_to_f32(trd__f16 bits);
+/* Without branches, so that loops over it vectorize. */
+static inline float trd__f16_to_f32(trd__f16 bits)
+{
+    uint32_t exponent = bits & 0x7c00u, rebias = UINT32_C(112) << 23;
+    uint32_t wide = ((uint32_t)(bits & 0x7fffu) << 13) + rebias;
+    wide += exponent == 0x7c00u ? rebias : 0; /* infinity and NaN */
+    float subnormal = (float)(bits & 0x3ffu) * 0x1p-24f;
+    uint32_t small;
+    memcpy(&small, &subnormal, sizeof small);
+    wide = (exponent == 0 ? small : wide) | (uint32_t)(bits & 0x8000u) << 16;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
 trd__f16 trd__f32_to_f16(float value);
 
 /* Element i of an array of dtype d, as double (bool: 0 or 1), and back (rounded once to d). For reference

@@ -1,4 +1,5 @@
-/* GGUF version 3 files over a memory map: metadata with typed access, tensors, dequantization to float32.
+/* GGUF files of version 3 (or 2, the same layout) over a memory map: metadata with typed access, tensors,
+ * dequantization to float32.
  *
  * Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Everything is checked at open: a file
  * that was opened can be read without further checks, by any number of threads. */
