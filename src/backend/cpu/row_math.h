@@ -1,0 +1,56 @@
+/* The vector loops that kernels are made of: float32 rows of n contiguous elements, any n, any alignment. One
+ * table per instruction set, all made from row_math_body.h. bf16 rows are widened into scratch first. Outputs
+ * may equal an input of the same row. */
+#ifndef TRD_BACKEND_CPU_ROW_MATH_H
+#define TRD_BACKEND_CPU_ROW_MATH_H
+
+#include "backend/cpu/kernel.h"
+
+typedef struct trd__row_math {
+    void (*widen)(const trd__bf16 *x, float *y, int64_t n);
+    void (*narrow)(const float *x, trd__bf16 *y, int64_t n);
+    /* y = bf16(f32(accumulator) + x) */
+    void (*narrow_add)(const float *x, const trd__bf16 *accumulator, trd__bf16 *y, int64_t n);
+    void (*add)(const float *x, const float *y, float *z, int64_t n); /* z = x + y */
+    void (*scale)(float *x, float factor, int64_t n);                 /* x *= factor */
+    float (*dot)(const float *x, const float *y, int64_t n);
+    float (*dot_bf16)(const float *x, const trd__bf16 *y, int64_t n);
+    float (*largest)(const float *x, int64_t n);              /* -infinity when n is 0 */
+    float (*exp_sum)(const float *x, float shift, int64_t n); /* sum of e^(x - shift) */
+    float (*exp_in_place)(float *x, float shift, int64_t n);  /* x = e^(x - shift); returns the sum */
+    void (*logit_gradient)(float *x, float log_sum, float factor,
+                           int64_t n); /* x = -factor e^(x - log_sum) */
+    /* scores -> p = e^(scores - log_sum), dp -> ds = p (dp - delta) */
+    void (*attention_gradient)(float *scores, float *dp, float log_sum, float delta, int64_t n);
+    void (*norm)(const float *x, const float *scale, float inverse, float *y,
+                 int64_t n);                                                  /* x * inverse * scale */
+    float (*dot3)(const float *x, const float *y, const float *z, int64_t n); /* sum of x y z */
+    /* dx = inverse scale dy - shared x (dx may be NULL), d_scale += inverse dy x */
+    void (*norm_gradient)(const float *x, const float *scale, const float *dy, float inverse, float shared,
+                          float *dx, float *d_scale, int64_t n);
+    void (*swiglu)(const float *gate, const float *up, float *y, int64_t n);
+    void (*swiglu_gradient)(const float *gate, const float *up, const float *dy, float *d_gate, float *d_up,
+                            int64_t n);
+    /* (x, x + pairs) rotated by the angles whose cosines and sines are given */
+    void (*rotate)(const float *x, const float *cosines, const float *sines, float *y, int64_t pairs);
+} trd__row_math;
+
+extern const trd__row_math trd__row_math_baseline, trd__row_math_avx2, trd__row_math_avx512;
+
+const trd__row_math *trd__row_math_for(trd__isa isa);
+
+/* f32 view of n elements of a float32 or bfloat16 array from `at` on: the array itself, or a copy in scratch.
+ */
+const float *trd__row_read(const trd__row_math *math, trd_dtype dtype, const void *data, int64_t at,
+                           int64_t n, float *scratch);
+/* Where to put n results so that trd__row_write can finish: the array itself, or scratch. */
+float *trd__row_target(trd_dtype dtype, void *data, int64_t at, float *scratch);
+void trd__row_write(const trd__row_math *math, trd_dtype dtype, const float *row, void *data, int64_t at,
+                    int64_t n);
+
+static inline bool trd__is_f32_or_bf16(trd_dtype d)
+{
+    return d == TRD_F32 || d == TRD_BF16;
+}
+
+#endif

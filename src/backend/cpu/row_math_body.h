@@ -1,0 +1,244 @@
+/* Bodies of the row loops, compiled once per instruction set: the including file defines ROW_MATH_TABLE.
+ * Every loop handles whole vectors and then one partial vector, so a row's bits depend on its contents alone.
+ */
+#include <math.h>
+
+#include "backend/cpu/row_math.h"
+#include "backend/cpu/simd.h"
+
+static void widen(const trd__bf16 *x, float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) vstore(y + i, vload_bf16(x + i));
+    for (; i < n; i++) y[i] = trd__bf16_to_f32(x[i]);
+}
+
+static void narrow(const float *x, trd__bf16 *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) vstore_bf16(y + i, vload(x + i));
+    for (; i < n; i++) y[i] = trd__f32_to_bf16(x[i]);
+}
+
+static void narrow_add(const float *x, const trd__bf16 *accumulator, trd__bf16 *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) vstore_bf16(y + i, vload_bf16(accumulator + i) + vload(x + i));
+    for (; i < n; i++) y[i] = trd__f32_to_bf16(trd__bf16_to_f32(accumulator[i]) + x[i]);
+}
+
+static void add(const float *x, const float *y, float *z, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) vstore(z + i, vload(x + i) + vload(y + i));
+    for (; i < n; i++) z[i] = x[i] + y[i];
+}
+
+static void scale(float *x, float factor, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) vstore(x + i, vload(x + i) * factor);
+    for (; i < n; i++) x[i] *= factor;
+}
+
+static float dot(const float *x, const float *y, int64_t n)
+{
+    vf sum[4] = {{0}, {0}, {0}, {0}};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int u = 0; u < 4; u++) sum[u] = vfma(vload(x + i + u * LANES), vload(y + i + u * LANES), sum[u]);
+    for (; i + LANES <= n; i += LANES) sum[0] = vfma(vload(x + i), vload(y + i), sum[0]);
+    if (i < n) sum[1] = vfma(vload_n(x + i, n - i, 0.0f), vload_n(y + i, n - i, 0.0f), sum[1]);
+    return vsum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+static float dot_bf16(const float *x, const trd__bf16 *y, int64_t n)
+{
+    vf sum[4] = {{0}, {0}, {0}, {0}};
+    float tail = 0.0f;
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int u = 0; u < 4; u++)
+            sum[u] = vfma(vload(x + i + u * LANES), vload_bf16(y + i + u * LANES), sum[u]);
+    for (; i + LANES <= n; i += LANES) sum[0] = vfma(vload(x + i), vload_bf16(y + i), sum[0]);
+    for (; i < n; i++) tail += x[i] * trd__bf16_to_f32(y[i]);
+    return vsum((sum[0] + sum[1]) + (sum[2] + sum[3])) + tail;
+}
+
+static float dot3(const float *x, const float *y, const float *z, int64_t n)
+{
+    vf sum[2] = {{0}, {0}};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        for (int u = 0; u < 2; u++) {
+            int64_t at = i + u * LANES;
+            sum[u] = vfma(vload(x + at) * vload(y + at), vload(z + at), sum[u]);
+        }
+    for (; i + LANES <= n; i += LANES) sum[0] = vfma(vload(x + i) * vload(y + i), vload(z + i), sum[0]);
+    if (i < n) {
+        int64_t rest = n - i;
+        sum[1] =
+            vfma(vload_n(x + i, rest, 0.0f) * vload_n(y + i, rest, 0.0f), vload_n(z + i, rest, 0.0f), sum[1]);
+    }
+    return vsum(sum[0] + sum[1]);
+}
+
+static float largest(const float *x, int64_t n)
+{
+    vf top[2] = {vset(-INFINITY), vset(-INFINITY)};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        for (int u = 0; u < 2; u++) top[u] = vmax(top[u], vload(x + i + u * LANES));
+    for (; i + LANES <= n; i += LANES) top[0] = vmax(top[0], vload(x + i));
+    if (i < n) top[1] = vmax(top[1], vload_n(x + i, n - i, -INFINITY));
+    return vlargest(vmax(top[0], top[1]));
+}
+
+static float exp_sum(const float *x, float shift, int64_t n)
+{
+    vf sum[2] = {{0}, {0}};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        for (int u = 0; u < 2; u++) sum[u] += vexp(vload(x + i + u * LANES) - shift);
+    for (; i + LANES <= n; i += LANES) sum[0] += vexp(vload(x + i) - shift);
+    if (i < n) sum[1] += vexp(vload_n(x + i, n - i, -INFINITY) - shift);
+    return vsum(sum[0] + sum[1]);
+}
+
+static float exp_in_place(float *x, float shift, int64_t n)
+{
+    vf sum[2] = {{0}, {0}};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        for (int u = 0; u < 2; u++) {
+            vf y = vexp(vload(x + i + u * LANES) - shift);
+            vstore(x + i + u * LANES, y);
+            sum[u] += y;
+        }
+    for (; i < n; i += LANES) {
+        int64_t rest = n - i < LANES ? n - i : LANES;
+        vf y = vexp(vload_n(x + i, rest, -INFINITY) - shift);
+        vstore_n(x + i, y, rest);
+        sum[0] += y;
+    }
+    return vsum(sum[0] + sum[1]);
+}
+
+static void logit_gradient(float *x, float log_sum, float factor, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) vstore(x + i, -factor * vexp(vload(x + i) - log_sum));
+    if (i < n) vstore_n(x + i, -factor * vexp(vload_n(x + i, n - i, 0.0f) - log_sum), n - i);
+}
+
+static void attention_gradient(float *scores, float *dp, float log_sum, float delta, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf p = vexp(vload(scores + i) - log_sum);
+        vstore(scores + i, p);
+        vstore(dp + i, p * (vload(dp + i) - delta));
+    }
+    if (i < n) {
+        vf p = vexp(vload_n(scores + i, n - i, 0.0f) - log_sum);
+        vstore_n(scores + i, p, n - i);
+        vstore_n(dp + i, p * (vload_n(dp + i, n - i, 0.0f) - delta), n - i);
+    }
+}
+
+static void norm(const float *x, const float *scales, float inverse, float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) vstore(y + i, vload(x + i) * inverse * vload(scales + i));
+    for (; i < n; i++) y[i] = x[i] * inverse * scales[i];
+}
+
+static void norm_gradient(const float *x, const float *scales, const float *dy, float inverse, float shared,
+                          float *dx, float *d_scale, int64_t n)
+{
+    int64_t i = 0;
+    for (; i < n; i += LANES) {
+        int64_t rest = n - i < LANES ? n - i : LANES;
+        bool whole = rest == LANES;
+        vf vx = whole ? vload(x + i) : vload_n(x + i, rest, 0.0f);
+        vf g = inverse * (whole ? vload(dy + i) : vload_n(dy + i, rest, 0.0f));
+        vf s = whole ? vload(scales + i) : vload_n(scales + i, rest, 0.0f);
+        vf sum = (whole ? vload(d_scale + i) : vload_n(d_scale + i, rest, 0.0f)) + g * vx;
+        vf out = g * s - shared * vx;
+        if (whole) {
+            vstore(d_scale + i, sum);
+            if (dx) vstore(dx + i, out);
+        } else {
+            vstore_n(d_scale + i, sum, rest);
+            if (dx) vstore_n(dx + i, out, rest);
+        }
+    }
+}
+
+static void swiglu(const float *gate, const float *up, float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf g = vload(gate + i);
+        vstore(y + i, g * vsigmoid(g) * vload(up + i));
+    }
+    if (i < n) {
+        vf g = vload_n(gate + i, n - i, 0.0f);
+        vstore_n(y + i, g * vsigmoid(g) * vload_n(up + i, n - i, 0.0f), n - i);
+    }
+}
+
+static void swiglu_gradient(const float *gate, const float *up, const float *dy, float *d_gate, float *d_up,
+                            int64_t n)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        int64_t rest = n - i < LANES ? n - i : LANES;
+        bool whole = rest == LANES;
+        vf g = whole ? vload(gate + i) : vload_n(gate + i, rest, 0.0f);
+        vf u = whole ? vload(up + i) : vload_n(up + i, rest, 0.0f);
+        vf d = whole ? vload(dy + i) : vload_n(dy + i, rest, 0.0f);
+        vf s = vsigmoid(g);
+        vf gate_out = d * u * s * (1.0f + g * (1.0f - s)), up_out = d * g * s;
+        if (whole) {
+            if (d_gate) vstore(d_gate + i, gate_out);
+            if (d_up) vstore(d_up + i, up_out);
+        } else {
+            if (d_gate) vstore_n(d_gate + i, gate_out, rest);
+            if (d_up) vstore_n(d_up + i, up_out, rest);
+        }
+    }
+}
+
+static void rotate(const float *x, const float *cosines, const float *sines, float *y, int64_t pairs)
+{
+    int64_t i = 0;
+    for (; i + LANES <= pairs; i += LANES) {
+        vf a = vload(x + i), b = vload(x + pairs + i), c = vload(cosines + i), s = vload(sines + i);
+        vstore(y + i, a * c - b * s);
+        vstore(y + pairs + i, b * c + a * s);
+    }
+    for (; i < pairs; i++) {
+        float a = x[i], b = x[pairs + i];
+        y[i] = a * cosines[i] - b * sines[i];
+        y[pairs + i] = b * cosines[i] + a * sines[i];
+    }
+}
+
+const trd__row_math ROW_MATH_TABLE = {.widen = widen,
+                                      .narrow = narrow,
+                                      .narrow_add = narrow_add,
+                                      .add = add,
+                                      .scale = scale,
+                                      .dot = dot,
+                                      .dot_bf16 = dot_bf16,
+                                      .largest = largest,
+                                      .exp_sum = exp_sum,
+                                      .exp_in_place = exp_in_place,
+                                      .logit_gradient = logit_gradient,
+                                      .attention_gradient = attention_gradient,
+                                      .norm = norm,
+                                      .dot3 = dot3,
+                                      .norm_gradient = norm_gradient,
+                                      .swiglu = swiglu,
+                                      .swiglu_gradient = swiglu_gradient,
+                                      .rotate = rotate};
