@@ -124,6 +124,23 @@ trd_value trd__add_node(trd_builder *b, const trd_op *op, const void *attr, cons
     return trd__result(trd__node_add(b, op, attr, inputs, input_count), 0);
 }
 
+trd_node *trd__node_copy(trd_builder *b, const trd_node *n)
+{
+    trd_graph *graph = &b->graph;
+    trd_node *copy = trd__arena_alloc(graph->arena, 1, sizeof *copy);
+    trd_value *inputs = trd__arena_alloc(graph->arena, (size_t)n->input_count + 1, sizeof *inputs);
+    if (!copy || !inputs || !reserve(graph)) {
+        trd__builder_stick(b, TRD_NO_MEMORY);
+        return NULL;
+    }
+    if (n->input_count) memcpy(inputs, n->inputs, (size_t)n->input_count * sizeof *inputs);
+    *copy = *n;
+    copy->inputs = inputs;
+    copy->id = graph->node_count;
+    graph->nodes[graph->node_count++] = copy;
+    return copy;
+}
+
 trd_status trd__fail_shape(const trd_node *n, const char *operand, const char *expected,
                            const trd__type *found)
 {

@@ -119,6 +119,10 @@ const trd_node *trd__node_add(trd_builder *b, const trd_op *op, const void *attr
 trd_value trd__add_node(trd_builder *b, const trd_op *op, const void *attr, const trd_value *inputs,
                         int input_count);
 
+/* Appends a copy of n that shares its attributes and types and has operands of its own, the same as n's until
+ * the caller changes them. NULL: out of memory, sticky. */
+trd_node *trd__node_copy(trd_builder *b, const trd_node *n);
+
 static inline trd_value trd__result(const trd_node *n, int result)
 {
     return n ? (trd_value){n, result} : (trd_value){NULL, 0};

@@ -40,6 +40,39 @@ trd_value trd__rewrite_resolve(const trd__rewrite *rewrite, trd_value v)
     return v;
 }
 
+static bool search(const trd__rewrite *rewrite, trd_value v, const trd_node *target, unsigned char *seen,
+                   const trd_node **stack)
+{
+    int depth = 0;
+    stack[depth++] = trd__rewrite_resolve(rewrite, v).node;
+    while (depth > 0) {
+        const trd_node *n = stack[--depth];
+        if (n == target) return true;
+        for (int i = 0; i < n->input_count; i++) {
+            const trd_node *input = trd__rewrite_resolve(rewrite, n->inputs[i]).node;
+            if (!input || seen[input->id]) continue;
+            seen[input->id] = 1;
+            stack[depth++] = input;
+        }
+    }
+    return false;
+}
+
+trd_status trd__rewrite_depends(const trd__rewrite *rewrite, trd_value v, const trd_node *target,
+                                bool *depends)
+{
+    *depends = v.node == target;
+    if (v.node->input_count == 0) return TRD_OK;
+    size_t count = (size_t)rewrite->builder->graph.node_count + 1;
+    unsigned char *seen = trd__calloc(count, 1);
+    const trd_node **stack = trd__alloc(count, sizeof(trd_node *));
+    trd_status status = seen && stack ? TRD_OK : TRD_NO_MEMORY;
+    if (status == TRD_OK) *depends = search(rewrite, v, target, seen, stack);
+    trd__free(stack);
+    trd__free(seen);
+    return status;
+}
+
 /* State of the rebuild. A frame of the explicit stack is a node and the next of its inputs to visit. */
 typedef struct sorter {
     trd_graph *graph;

@@ -20,6 +20,9 @@ trd_status trd__rewrite_begin(trd_builder *b, trd__rewrite *rewrite);
  * are all replaced leaves the list. */
 trd_status trd__rewrite_replace(trd__rewrite *rewrite, trd_value from, trd_value to);
 trd_value trd__rewrite_resolve(const trd__rewrite *rewrite, trd_value v);
+/* Whether v depends on node target, seen through the map. Linear in what lies behind v. */
+trd_status trd__rewrite_depends(const trd__rewrite *rewrite, trd_value v, const trd_node *target,
+                                bool *depends);
 /* Applies the map to all operands, and to the outputs and leaves of program (which may be NULL), and rebuilds
  * the list. Ends the rewrite whether it succeeds or not. */
 trd_status trd__rewrite_apply(trd__rewrite *rewrite, trd__program *program);

@@ -1,0 +1,175 @@
+/* Rematerialization: which forward values the backward part keeps and which it computes again.
+ *
+ * A node is *early* up to the last forward node and *late* after it. Each forward node gets a decision, keep
+ * or recompute; late users of a recomputed node use a copy, one per node, placed just before the first of
+ * them. A copy is the same op on the same bits, so results do not change. Invariant: a recomputed node's
+ * operands are leaves, recomputed, or kept anyway.
+ *
+ * none: a cheap node is recomputed when its operands are at hand in the backward part and it would lie idle
+ * for longer than it is used there. minimal: products and layer boundaries are kept, cheap nodes recomputed.
+ * full: inside layers (before the last boundary) only boundaries are kept, and what several layers share
+ * (tables, masks). Behind the last boundary, where the backward part begins at once, every policy acts as
+ * none. */
+#include "base/alloc.h"
+#include "graph/passes.h"
+#include "graph/rewrite.h"
+
+/* Nodes between the last early and the first late use below which a copy saves nothing worth having. */
+enum { SHORT_IDLE = 8 };
+
+typedef struct facts {
+    int first_late, last_late;   /* users in the late part, -1: none */
+    int last_early;              /* last early user, or the node itself */
+    int first_layer, last_layer; /* of the node and its early users */
+    bool output;                 /* an output holds it alive whatever is decided */
+    bool available;              /* at hand in the late part */
+    bool recompute;
+    bool needed; /* a copy is used */
+    trd_node *copy;
+} facts;
+
+typedef struct plan {
+    trd_builder *b;
+    trd__remat_policy policy;
+    facts *facts;
+    int early;  /* number of early nodes */
+    int layers; /* end of the last layer: nodes below it are inside layers */
+} plan;
+
+static void find_parts(plan *p)
+{
+    const trd_graph *graph = &p->b->graph;
+    for (int i = 0; i < graph->node_count; i++) {
+        if (!graph->nodes[i]->forward) continue;
+        p->early = i + 1;
+        if (graph->nodes[i]->layer_boundary) p->layers = i + 1;
+    }
+}
+
+static void note_use(plan *p, int user, int layer, const trd_node *n)
+{
+    facts *f = &p->facts[n->id];
+    if (user >= p->early) {
+        if (f->first_late < 0) f->first_late = user;
+        f->last_late = user;
+    } else {
+        f->last_early = user;
+        f->last_layer = layer;
+    }
+}
+
+static void gather_facts(plan *p, const trd__program *program)
+{
+    const trd_graph *graph = &p->b->graph;
+    int layer = 0;
+    for (int i = 0; i < graph->node_count; i++) {
+        const trd_node *n = graph->nodes[i];
+        if (i < p->early)
+            p->facts[i] = (facts){.first_late = -1,
+                                  .last_late = -1,
+                                  .last_early = i,
+                                  .first_layer = layer,
+                                  .last_layer = layer};
+        for (int j = 0; j < n->input_count; j++)
+            if (n->inputs[j].node && n->inputs[j].node->id < p->early)
+                note_use(p, i, layer, n->inputs[j].node);
+        if (n->layer_boundary && i < p->early) layer++;
+    }
+    for (int i = 0; i < program->output_count; i++) {
+        int id = program->outputs[i].value.node->id;
+        if (id < p->early) p->facts[id].output = true;
+    }
+}
+
+static bool operands_available(const plan *p, const trd_node *n)
+{
+    for (int j = 0; j < n->input_count; j++)
+        if (n->inputs[j].node && !p->facts[n->inputs[j].node->id].available) return false;
+    return true;
+}
+
+/* Whether a copy frees memory: an unused value costs nothing to "recompute", a used one must lie idle. */
+static bool worth_it(const facts *f)
+{
+    if (f->first_late < 0) return true;
+    int idle = f->first_late - f->last_early, span = f->last_late - f->first_late;
+    return idle > SHORT_IDLE + span;
+}
+
+static bool decide(const plan *p, const trd_node *n)
+{
+    const facts *f = &p->facts[n->id];
+    bool cheap = n->op->cost != TRD__COST_PRODUCT;
+    if (!n->forward || f->output || n->op->flags & TRD__OP_LEAF || n->layer_boundary) return false;
+    if (n->id < p->layers && p->policy == TRD__REMAT_FULL) return f->first_layer == f->last_layer;
+    if (n->id < p->layers && p->policy == TRD__REMAT_MINIMAL) return cheap;
+    return cheap && operands_available(p, n) && worth_it(f);
+}
+
+static void decide_all(plan *p)
+{
+    for (int i = 0; i < p->early; i++) {
+        const trd_node *n = p->b->graph.nodes[i];
+        facts *f = &p->facts[i];
+        bool kept_by_policy = p->policy != TRD__REMAT_NONE && i < p->layers;
+        f->recompute = decide(p, n);
+        f->available =
+            f->recompute || f->output || f->first_late >= 0 || kept_by_policy || n->op->flags & TRD__OP_LEAF;
+    }
+}
+
+static void mark_operands(plan *p, const trd_node *n)
+{
+    for (int j = 0; j < n->input_count; j++) {
+        const trd_node *input = n->inputs[j].node;
+        if (input && input->id < p->early && p->facts[input->id].recompute) p->facts[input->id].needed = true;
+    }
+}
+
+static void use_copies(plan *p, trd_node *n)
+{
+    for (int j = 0; j < n->input_count; j++) {
+        const trd_node *input = n->inputs[j].node;
+        if (input && input->id < p->early && p->facts[input->id].copy)
+            n->inputs[j].node = p->facts[input->id].copy;
+    }
+}
+
+/* Marks from the late users towards the front, then copies in topological order. */
+static trd_status make_copies(plan *p)
+{
+    trd_graph *graph = &p->b->graph;
+    int count = graph->node_count;
+    for (int i = count - 1; i >= 0; i--)
+        if (i >= p->early || p->facts[i].needed) mark_operands(p, graph->nodes[i]);
+    for (int i = 0; i < p->early; i++) {
+        if (!p->facts[i].needed) continue;
+        trd_node *copy = trd__node_copy(p->b, graph->nodes[i]);
+        if (!copy) return TRD_NO_MEMORY;
+        copy->forward = false;
+        copy->recomputed = true;
+        use_copies(p, copy);
+        p->facts[i].copy = copy;
+    }
+    for (int i = p->early; i < count; i++) use_copies(p, graph->nodes[i]);
+    return TRD_OK;
+}
+
+trd_status trd__remat(trd__program *program, trd__remat_policy policy)
+{
+    TRD_TRY(trd__dce(program)); /* a dead user would count as a use */
+    plan p = {.b = program->builder, .policy = policy};
+    find_parts(&p);
+    p.facts = trd__calloc((size_t)p.early + 1, sizeof *p.facts);
+    if (!p.facts) return TRD_NO_MEMORY;
+    gather_facts(&p, program);
+    decide_all(&p);
+    trd__rewrite rewrite;
+    trd_status status = trd__rewrite_begin(p.b, &rewrite);
+    if (status == TRD_OK) status = make_copies(&p);
+    if (status == TRD_OK)
+        status = trd__rewrite_apply(&rewrite, program); /* puts the copies in their places */
+    trd__rewrite_end(&rewrite);
+    trd__free(p.facts);
+    return status == TRD_OK ? trd__dce(program) : status;
+}
