@@ -35,10 +35,7 @@ static void dtypes_text(unsigned dtypes, char *text, size_t bytes)
 trd_status trd__want(const trd_node *n, int i, const char *name, unsigned dtypes)
 {
     const trd__type *type = trd__operand(n, i);
-    if (type && (dtypes & TRD__DTYPE_BIT(type->dtype))) return TRD_OK;
-    if (!type)
-        return trd__fail(TRD_INVALID_ARGUMENT, "%s: operand \"%s\": expected a value, found a null one",
-                         n->op->name, name);
+    if (dtypes & TRD__DTYPE_BIT(type->dtype)) return TRD_OK;
     char text[128];
     dtypes_text(dtypes, text, sizeof text);
     return trd__fail_shape(n, name, text, type);
@@ -134,6 +131,19 @@ trd_value trd__unsqueeze(trd_builder *b, trd_value x, int axis)
     shape.dim[axis] = 1;
     shape.rank++;
     return trd_reshape(b, x, shape);
+}
+
+trd_value trd__sum_last(trd_builder *b, trd_value x)
+{
+    int rank = trd_value_shape(x).rank;
+    return trd_reduce_sum(b, x, rank ? 1u << (rank - 1) : 0, true, trd_value_dtype(x));
+}
+
+trd_value trd__mean_last(trd_builder *b, trd_value x)
+{
+    trd_shape shape = trd_value_shape(x);
+    int64_t length = shape.rank ? shape.dim[shape.rank - 1] : 1;
+    return trd__times(b, trd__sum_last(b, x), 1.0 / (double)(length ? length : 1));
 }
 
 trd_value trd__mask(trd_builder *b, trd_value condition, trd_value x)

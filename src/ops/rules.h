@@ -19,11 +19,11 @@ enum {
 
 /* Type of operand i, NULL where it is null or left out. */
 const trd__type *trd__operand(const trd_node *n, int i);
-/* Operand i is there and has a dtype of the set. */
+/* Operand i, which is not null, has a dtype of the set. */
 trd_status trd__want(const trd_node *n, int i, const char *name, unsigned dtypes);
 /* The same, and its rank is at least min_rank. */
 trd_status trd__want_rank(const trd_node *n, int i, const char *name, unsigned dtypes, int min_rank);
-/* Operand i is there with exactly this dtype and shape. */
+/* The same, with exactly this dtype and shape. */
 trd_status trd__want_type(const trd_node *n, int i, const char *name, trd_dtype dtype,
                           const trd_shape *shape);
 /* trd__fail_shape with a formatted expectation. */
@@ -55,6 +55,9 @@ trd_value trd__times(trd_builder *b, trd_value x, double c);
 trd_value trd__flatten_rows(trd_builder *b, trd_value x);
 /* x with a new axis of length 1 before `axis`. Free. */
 trd_value trd__unsqueeze(trd_builder *b, trd_value x, int axis);
+/* Sum of x over its last axis, kept as length 1. Mean likewise. */
+trd_value trd__sum_last(trd_builder *b, trd_value x);
+trd_value trd__mean_last(trd_builder *b, trd_value x);
 /* condition ? x : 0, condition broadcast to x; x itself where condition is null. */
 trd_value trd__mask(trd_builder *b, trd_value condition, trd_value x);
 

@@ -1,0 +1,218 @@
+/* log p(target) per row of hidden: log_softmax(hidden W^T / temperature)[target], 0 outside row_mask. The
+ * gradient op forms the logits again, blockwise; where the cotangent is known up front (it does not depend on
+ * the log-probabilities) merge_gradient lets that op stand for the forward one too, so the logits are formed
+ * once. Rows outside the mask give 0 and take no part, whatever they hold. */
+#include <stdio.h>
+
+#include "ops/rules.h"
+
+enum { HIDDEN, WEIGHT, TARGETS, ROW_MASK, D_LOGPROBS, ACCUMULATOR, INPUTS = 4, GRAD_INPUTS = 6 };
+enum { LOGPROBS, D_HIDDEN, D_WEIGHT, GRAD_RESULTS };
+
+/* Checks the operands both ops have; rows is hidden's shape without its last axis. */
+static trd_status check_operands(const trd_node *n, trd_shape *rows)
+{
+    const trd__token_logprobs_attr *attr = n->attr;
+    TRD_TRY(trd__want_rank(n, HIDDEN, "hidden", TRD__FLOATS, 1));
+    const trd__type *hidden = trd__operand(n, HIDDEN), *weight = trd__operand(n, WEIGHT);
+    *rows = trd__leading(&hidden->shape, hidden->shape.rank - 1);
+    trd_shape expected =
+        TRD__SHAPE(weight->shape.rank ? weight->shape.dim[0] : 0, hidden->shape.dim[rows->rank]);
+    TRD_TRY(trd__want_type(n, WEIGHT, "weight", hidden->dtype, &expected));
+    TRD_TRY(trd__want_type(n, TARGETS, "targets", TRD_I32, rows));
+    if (trd__operand(n, ROW_MASK)) TRD_TRY(trd__want_type(n, ROW_MASK, "row_mask", TRD_BOOL, rows));
+    if (attr->temperature > 0) return TRD_OK;
+    return trd__fail(TRD_INVALID_ARGUMENT, "%s: expected a temperature above 0, found %g", n->op->name,
+                     attr->temperature);
+}
+
+static trd__type logprobs_type(const trd_node *n, const trd_shape *rows)
+{
+    const trd__type *hidden = trd__operand(n, HIDDEN);
+    trd__type type = trd__plain_type(trd__compute_dtype(hidden->dtype), rows);
+    for (int i = 0; i < rows->rank; i++) type.axes[i] = hidden->axes[i];
+    return type;
+}
+
+static trd_status infer(const trd_node *n, trd__type *results)
+{
+    trd_shape rows;
+    TRD_TRY(check_operands(n, &rows));
+    results[LOGPROBS] = logprobs_type(n, &rows);
+    return TRD_OK;
+}
+
+static trd_status grad_infer(const trd_node *n, trd__type *results)
+{
+    const trd__token_logprobs_attr *attr = n->attr;
+    trd_shape rows;
+    TRD_TRY(check_operands(n, &rows));
+    results[LOGPROBS] = logprobs_type(n, &rows);
+    TRD_TRY(trd__want_type(n, D_LOGPROBS, "d_logprobs", results[LOGPROBS].dtype, &rows));
+    results[D_HIDDEN] = *trd__operand(n, HIDDEN);
+    results[D_WEIGHT] = *trd__operand(n, WEIGHT);
+    results[D_WEIGHT].dtype = attr->weight_grad_dtype;
+    if (!trd__operand(n, ACCUMULATOR)) return TRD_OK;
+    return trd__want_type(n, ACCUMULATOR, "accumulator", attr->weight_grad_dtype, &results[D_WEIGHT].shape);
+}
+
+/* The gradient op of the forward node n. */
+static const trd_node *grad_node(trd_builder *b, const trd_node *n, trd_value d_logprobs, bool merged)
+{
+    trd__token_logprobs_attr attr = *(const trd__token_logprobs_attr *)n->attr;
+    attr.weight_grad_dtype = trd__operand(n, WEIGHT)->dtype;
+    attr.merged = merged;
+    trd_value inputs[GRAD_INPUTS] = {n->inputs[HIDDEN], n->inputs[WEIGHT], n->inputs[TARGETS],
+                                     n->inputs[ROW_MASK], d_logprobs};
+    return trd__node_add(b, &trd__op_token_logprobs_grad, &attr, inputs, GRAD_INPUTS);
+}
+
+static void take_gradients(const trd_node *grad, const bool *needs, trd_value *dx)
+{
+    if (needs[HIDDEN]) dx[HIDDEN] = trd__result(grad, D_HIDDEN);
+    if (needs[WEIGHT]) dx[WEIGHT] = trd__result(grad, D_WEIGHT);
+}
+
+static void gradient(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs, trd_value *dx)
+{
+    take_gradients(grad_node(b, n, dy[0], false), needs, dx);
+}
+
+static bool merge_gradient(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs,
+                           trd_value *results, trd_value *dx)
+{
+    const trd_node *grad = grad_node(b, n, dy[0], true);
+    take_gradients(grad, needs, dx);
+    results[0] = trd__result(grad, LOGPROBS);
+    return true;
+}
+
+static bool accumulates_into(trd_builder *b, const trd_node *n, int result, trd_value accumulator,
+                             trd_value *results)
+{
+    if (result != D_WEIGHT || !trd_is_null(n->inputs[ACCUMULATOR])) return false;
+    trd__token_logprobs_attr attr = *(const trd__token_logprobs_attr *)n->attr;
+    attr.weight_grad_dtype = trd_value_dtype(accumulator);
+    trd_value inputs[GRAD_INPUTS];
+    for (int i = 0; i < GRAD_INPUTS; i++) inputs[i] = n->inputs[i];
+    inputs[ACCUMULATOR] = accumulator;
+    const trd_node *grad = trd__node_add(b, n->op, &attr, inputs, GRAD_INPUTS);
+    for (int i = 0; i < GRAD_RESULTS; i++) results[i] = trd__result(grad, i);
+    return true;
+}
+
+/* One product over all rows; masked rows are counted, they are known at run time only. */
+static double flops(const trd_node *n)
+{
+    const trd_shape *hidden = &trd__operand(n, HIDDEN)->shape, *weight = &trd__operand(n, WEIGHT)->shape;
+    return 2.0 * (double)trd__dims_product(hidden, 0, hidden->rank) * (double)weight->dim[0];
+}
+
+/* Two products; a third when the node stands for the forward op too. */
+static double grad_flops(const trd_node *n)
+{
+    const trd__token_logprobs_attr *attr = n->attr;
+    return (attr->merged ? 3 : 2) * flops(n);
+}
+
+/* -- expansion -- */
+
+/* What both expansions need, rows flattened: hidden (R, C) and weight (V, C) in the compute dtype, targets
+ * and mask (R), probabilities (R, V) and log-probabilities (R). */
+typedef struct softmax {
+    trd_value hidden, weight, targets, mask, probabilities, logprobs;
+} softmax;
+
+static softmax build_softmax(trd_builder *b, const trd_node *n)
+{
+    const trd__token_logprobs_attr *attr = n->attr;
+    const trd__type *type = trd__operand(n, HIDDEN);
+    trd_dtype wide = trd__compute_dtype(type->dtype);
+    int64_t rows = trd__dims_product(&type->shape, 0, type->shape.rank - 1);
+    softmax s = {.targets = trd_reshape(b, n->inputs[TARGETS], TRD__SHAPE(rows)),
+                 .mask = n->inputs[ROW_MASK]};
+    trd_value hidden = trd__flatten_rows(b, trd_cast(b, n->inputs[HIDDEN], wide)), column = s.mask;
+    if (!trd_is_null(s.mask)) {
+        s.mask = trd_reshape(b, s.mask, TRD__SHAPE(rows));
+        column = trd_reshape(b, s.mask, TRD__SHAPE(rows, 1));
+    }
+    s.hidden = trd__mask(b, column, hidden);
+    s.weight = trd_cast(b, n->inputs[WEIGHT], wide);
+    s.targets = trd__mask(b, s.mask, s.targets);
+    trd_value logits = trd_matmul(b, s.hidden, s.weight, false, true, wide);
+    logits = trd__times(b, logits, 1 / attr->temperature);
+    trd_value shifted = trd_sub(b, logits, trd_reduce_max(b, logits, 1u << 1, true));
+    trd_value weights = trd_exp(b, shifted), total = trd__sum_last(b, weights);
+    s.probabilities = trd_div(b, weights, total);
+    trd_value target = trd_take_last(b, shifted, s.targets);
+    trd_value logprobs = trd_sub(b, target, trd_log(b, trd_reshape(b, total, TRD__SHAPE(rows))));
+    s.logprobs = trd__mask(b, s.mask, logprobs);
+    return s;
+}
+
+static void expand(trd_builder *b, const trd_node *n, trd_value *results)
+{
+    results[LOGPROBS] = trd_reshape(b, build_softmax(b, n).logprobs, n->results[LOGPROBS].shape);
+}
+
+static void grad_expand(trd_builder *b, const trd_node *n, trd_value *results)
+{
+    const trd__token_logprobs_attr *attr = n->attr;
+    softmax s = build_softmax(b, n);
+    results[LOGPROBS] = trd_reshape(b, s.logprobs, n->results[LOGPROBS].shape);
+    trd_dtype wide = trd_value_dtype(s.hidden);
+    trd_shape rows = trd_value_shape(s.targets);
+    trd_value d_logprobs = trd__mask(b, s.mask, trd_reshape(b, n->inputs[D_LOGPROBS], rows));
+    d_logprobs = trd__times(b, d_logprobs, 1 / attr->temperature);
+    trd_value chosen = trd__put_last(b, d_logprobs, s.targets, trd_value_shape(s.weight).dim[0]);
+    trd_value spread = trd_mul(b, s.probabilities, trd__unsqueeze(b, d_logprobs, 1));
+    trd_value d_logits = trd_sub(b, chosen, spread);
+    trd_value d_hidden = trd_matmul(b, d_logits, s.weight, false, false, wide);
+    const trd__type *hidden = &n->results[D_HIDDEN];
+    results[D_HIDDEN] = trd_reshape(b, trd_cast(b, d_hidden, hidden->dtype), hidden->shape);
+    trd_value d_weight = trd_matmul(b, d_logits, s.hidden, true, false, wide);
+    results[D_WEIGHT] = trd_is_null(n->inputs[ACCUMULATOR])
+                            ? trd_cast(b, d_weight, attr->weight_grad_dtype)
+                            : trd_accumulate(b, n->inputs[ACCUMULATOR], d_weight);
+}
+
+static void print(const trd_node *n, char *text, size_t bytes)
+{
+    const trd__token_logprobs_attr *attr = n->attr;
+    snprintf(text, bytes, "temperature=%g merged=%d", attr->temperature, attr->merged);
+}
+
+trd_value trd_token_logprobs(trd_builder *b, trd_value hidden, trd_value weight, trd_value targets,
+                             trd_value row_mask, double temperature)
+{
+    trd__token_logprobs_attr attr = {.temperature = temperature};
+    trd_value inputs[INPUTS] = {hidden, weight, targets, row_mask};
+    return trd__add_node(b, &trd__op_token_logprobs, &attr, inputs, INPUTS);
+}
+
+const trd_op trd__op_token_logprobs = {.name = "token_logprobs",
+                                       .min_inputs = INPUTS,
+                                       .max_inputs = INPUTS,
+                                       .optional_inputs = 1u << ROW_MASK,
+                                       .results = 1,
+                                       .attr_size = sizeof(trd__token_logprobs_attr),
+                                       .cost = TRD__COST_PRODUCT,
+                                       .infer = infer,
+                                       .gradient = gradient,
+                                       .expand = expand,
+                                       .flops = flops,
+                                       .merge_gradient = merge_gradient,
+                                       .print = print};
+
+const trd_op trd__op_token_logprobs_grad = {.name = "token_logprobs_grad",
+                                            .min_inputs = GRAD_INPUTS,
+                                            .max_inputs = GRAD_INPUTS,
+                                            .optional_inputs = 1u << ROW_MASK | 1u << ACCUMULATOR,
+                                            .results = GRAD_RESULTS,
+                                            .attr_size = sizeof(trd__token_logprobs_attr),
+                                            .cost = TRD__COST_PRODUCT,
+                                            .infer = grad_infer,
+                                            .expand = grad_expand,
+                                            .flops = grad_flops,
+                                            .accumulates_into = accumulates_into,
+                                            .print = print};
