@@ -1,0 +1,45 @@
+/* Matrix products: the one place that calls the product library. Row-major,
+ *
+ *     C (m, n) = alpha op(A) (m, k) op(B) (k, n)  [+ accumulator (m, n)]
+ *
+ * with A and B each float32 or bfloat16. bf16 operands are widened by panels into bounded scratch, multiplied
+ * in float32 and rounded once: a bf16 accumulator gets C = bf16(f32(accumulator) + product) per call.
+ *
+ * Everything here runs on the calling thread alone; trd__gemm_part says which part of C is a worker's. The
+ * library may allocate inside. Determinism: the bits of C depend on the arguments only. */
+#ifndef TRD_BACKEND_CPU_GEMM_H
+#define TRD_BACKEND_CPU_GEMM_H
+
+#include "backend/cpu/row_math.h"
+
+typedef struct trd__gemm {
+    trd_dtype a_dtype, b_dtype, c_dtype;
+    bool transpose_a, transpose_b; /* the operand is stored transposed: A (k, m), B (n, k) */
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc; /* elements from one stored row to the next */
+    float alpha;
+} trd__gemm;
+
+/* A range of C: rows [row, row + rows) and columns [column, column + columns). */
+typedef struct trd__gemm_tile {
+    int64_t row, rows, column, columns;
+} trd__gemm_tile;
+
+/* Worker's part of C: rows are split when m >= n, else columns, at multiples of the library's blocks. */
+trd__gemm_tile trd__gemm_part(const trd__gemm *g, int worker, int workers);
+
+/* Scratch that one trd__gemm_run needs at most, 0 for float32 throughout. */
+size_t trd__gemm_scratch_bytes(const trd__gemm *g);
+
+/* Computes the tile of C. accumulator: of C's dtype and layout, may be C itself; NULL defines every element.
+ */
+void trd__gemm_run(const trd__gemm *g, const trd__row_math *math, trd__gemm_tile tile, const void *a,
+                   const void *b, const void *accumulator, void *c, void *scratch);
+
+/* The float32 product itself: C = alpha op(A) op(B) + beta C. beta = 0 defines C whatever it holds, also when
+ * k is 0. Rows of C have the same bits for every m >= TRD__GEMM_STABLE_ROWS. */
+enum { TRD__GEMM_STABLE_ROWS = 16 };
+void trd__sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
+                const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+
+#endif

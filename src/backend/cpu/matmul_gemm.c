@@ -1,0 +1,75 @@
+/* Matrix products through gemm.h: every worker computes its part of C, or whole products when there are many.
+ */
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/matmul.h"
+
+typedef struct gemm_plan {
+    const trd__row_math *math;
+    trd__matmul_dims dims;
+    trd__gemm gemm;
+    bool by_batch; /* workers take whole products of the batch */
+} gemm_plan;
+
+static const char *refuse(const trd_node *n, const trd__cpu_info *info)
+{
+    (void)info;
+    const trd__matmul_attr *attr = n->attr;
+    bool known = trd__is_f32_or_bf16(attr->dtype);
+    for (int i = 0; i < 2; i++) known = known && trd__is_f32_or_bf16(trd__type_of(n->inputs[i])->dtype);
+    return known ? NULL : "only float32 and bfloat16";
+}
+
+static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
+{
+    const trd__matmul_attr *attr = n->attr;
+    gemm_plan *p = trd__arena_alloc(plan->arena, 1, sizeof *p);
+    if (!p) return TRD_NO_MEMORY;
+    trd__matmul_dims d = trd__matmul_dims_of(n);
+    p->math = trd__row_math_for(plan->info->isa);
+    p->dims = d;
+    p->gemm = (trd__gemm){.a_dtype = trd__type_of(n->inputs[0])->dtype,
+                          .b_dtype = trd__type_of(n->inputs[1])->dtype,
+                          .c_dtype = attr->dtype,
+                          .transpose_a = attr->transpose_x,
+                          .transpose_b = attr->transpose_y,
+                          .m = d.m,
+                          .n = d.n,
+                          .k = d.k,
+                          .lda = attr->transpose_x ? d.m : d.k,
+                          .ldb = attr->transpose_y ? d.k : d.n,
+                          .ldc = d.n,
+                          .alpha = 1.0f};
+    p->by_batch = d.batch >= 2 * plan->info->workers;
+    plan->state = p;
+    plan->worker_bytes = trd__gemm_scratch_bytes(&p->gemm);
+    plan->workers = d.small ? 1 : 0;
+    if (n->input_count > 2 && n->inputs[2].node) plan->in_place[0] = 2 + 1;
+    return TRD_OK;
+}
+
+static void run(const trd__cpu_call *call, int phase)
+{
+    (void)phase;
+    const gemm_plan *p = call->state;
+    const trd__matmul_dims *d = &p->dims;
+    const trd__gemm *g = &p->gemm;
+    const unsigned char *a = call->inputs[0], *b = call->inputs[1];
+    const unsigned char *accumulator = call->node->input_count > 2 ? call->inputs[2] : NULL;
+    unsigned char *c = call->outputs[0];
+    size_t a_step = (size_t)(d->m * d->k) * trd_dtype_bytes(g->a_dtype);
+    size_t b_step = d->y_batch ? (size_t)(d->k * d->n) * trd_dtype_bytes(g->b_dtype) : 0;
+    size_t c_step = (size_t)(d->m * d->n) * trd_dtype_bytes(g->c_dtype);
+    int64_t begin = 0, end = d->batch;
+    trd__gemm_tile tile = {0, d->m, 0, d->n};
+    if (p->by_batch)
+        trd__partition(call->worker, call->workers, d->batch, 1, &begin, &end);
+    else
+        tile = trd__gemm_part(g, call->worker, call->workers);
+    for (int64_t i = begin; i < end; i++) {
+        size_t at = (size_t)i;
+        trd__gemm_run(g, p->math, tile, a + at * a_step, b + at * b_step,
+                      accumulator ? accumulator + at * c_step : NULL, c + at * c_step, call->worker_scratch);
+    }
+}
+
+const trd__cpu_kernel trd__matmul_gemm = {.name = "gemm", .refuse = refuse, .plan = plan, .run = run};
