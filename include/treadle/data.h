@@ -1,4 +1,10 @@
-/* Data: JSONL files to batches of packed token rows, in a fixed order that can be resumed anywhere. */
+/* Data: JSONL files to batches of packed token rows, in a fixed order that can be resumed anywhere.
+ *
+ * A line is an object with "messages" (the tokenizer's chat template; loss on every assistant turn and its
+ * end-of-turn token), with "prompt" and "completion" (encoded one after the other; loss on the completion and
+ * EOS) or with "text" (loss on all tokens and EOS), looked for in that order; other fields are ignored. BOS
+ * comes first where the tokenizer adds it. An empty completion teaches EOS. Blank lines, a byte order mark
+ * and carriage returns at line ends are passed over. A sample is never split over rows. */
 #ifndef TREADLE_DATA_H
 #define TREADLE_DATA_H
 
@@ -20,7 +26,7 @@ typedef struct trd_data_options {
     int rows;                       /* B, rows per batch */
     int length;                     /* T, tokens per row */
     bool packing;                   /* several samples a row with segment ids; else one sample a row */
-    int packing_window;             /* samples the best-fit packer looks at, for example 1024 */
+    int packing_window;             /* samples the best-fit packer looks at; 0: 1024 */
     bool completion_only_loss;      /* loss on completions and assistant turns only (default true) */
     bool shuffle;                   /* permute each epoch by (seed, epoch) */
     uint64_t seed;
@@ -51,12 +57,15 @@ TRD_API trd_status trd_loader_open(const trd_data_options *options, trd_loader *
 TRD_API void trd_loader_close(trd_loader *loader);
 TRD_API trd_data_stats trd_loader_stats(const trd_loader *loader);
 
-/* The next batch, valid until the next call. TRD_END after the last one (an untouched message). The last
- * batch of a run may have fewer rows. batch->position counts the rows consumed once it is. */
+/* The next batch, valid until the next call or seek. Rows that end an epoch are filled from the next one.
+ * TRD_STATE when a file changed since it was opened. An error is given again by every later call, until a
+ * seek. TRD_END after the last one (an untouched message). The last batch of a run may have fewer rows.
+ * batch->position counts the rows consumed once it is. */
 TRD_API trd_status trd_loader_next(trd_loader *loader, trd_batch *batch);
 
 /* Continues after position rows, as saved from batch->position. Exact: later batches are those of an
- * uninterrupted run. */
+ * uninterrupted run. Costs about 70 ns per sample passed over, and reads no file. TRD_INVALID_ARGUMENT beyond
+ * the last row. */
 TRD_API trd_status trd_loader_seek(trd_loader *loader, uint64_t position);
 
 #ifdef __cplusplus
