@@ -1,0 +1,60 @@
+/* A run's identity across restarts: every key that is not free, as "key=value" lines, and what a difference
+ * means. */
+#include <string.h>
+
+#include "base/log.h"
+#include "config/config.h"
+
+trd_status trd__config_fingerprint(trd_config *config)
+{
+    char *text = trd__arena_strdup(config->arena, "");
+    for (int i = 0; text && i < trd__key_count(); i++) {
+        const trd__key *key = trd__key_at(i);
+        if (!key->name || key->resume == TRD__RESUME_FREE) continue;
+        const char *value = trd__config_value_text(config, key);
+        text = value ? trd__arena_format(config->arena, "%s%s=%s\n", text, key->name, value) : NULL;
+    }
+    config->fingerprint = text;
+    return text ? TRD_OK : TRD_NO_MEMORY;
+}
+
+/* The value of key in a fingerprint; false when it has none. */
+static bool lookup(const char *fingerprint, const char *key, const char **value, size_t *length)
+{
+    size_t width = strlen(key);
+    for (const char *line = fingerprint; line && *line;) {
+        const char *end = strchr(line, '\n');
+        size_t bytes = end ? (size_t)(end - line) : strlen(line);
+        if (bytes > width && line[width] == '=' && strncmp(line, key, width) == 0) {
+            *value = line + width + 1;
+            *length = bytes - width - 1;
+            return true;
+        }
+        line = end ? end + 1 : NULL;
+    }
+    return false;
+}
+
+trd_status trd__config_compare(void *user, const char *saved, const char *current)
+{
+    const trd_config *config = user;
+    for (int i = 0; i < trd__key_count(); i++) {
+        const trd__key *key = trd__key_at(i);
+        const char *before = NULL, *now = NULL;
+        size_t before_length = 0, now_length = 0;
+        if (!key->name || !lookup(saved, key->name, &before, &before_length))
+            continue; /* an older checkpoint */
+        if (!lookup(current, key->name, &now, &now_length)) continue;
+        if (before_length == now_length && strncmp(before, now, now_length) == 0) continue;
+        if (key->resume == TRD__RESUME_FIXED)
+            return trd__fail(
+                TRD_INVALID_ARGUMENT,
+                "resuming: %s was %.*s in the checkpoint and is %.*s now; set it back, or give another "
+                "run_name",
+                key->name, (int)before_length, before, (int)now_length, now);
+        trd__log(&config->engine.log, TRD_LOG_WARNING,
+                 "resuming: %s was %.*s and is %.*s now; results may differ in their last bits", key->name,
+                 (int)before_length, before, (int)now_length, now);
+    }
+    return TRD_OK;
+}

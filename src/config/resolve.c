@@ -1,0 +1,159 @@
+/* From typed values to the options structs of the modules, with the checks that need more than one key. */
+#include <string.h>
+
+#include "config/config.h"
+
+static trd_dtype dtype_of(const char *name)
+{
+    trd_dtype dtype = TRD_F32;
+    trd_dtype_parse(name, &dtype); /* the key's choices are dtype names */
+    return dtype;
+}
+
+/* Number of text in a "|" list: the order of a key's choices is that of its enum. */
+static int choice_of(const char *key, const char *text)
+{
+    int number = 0;
+    size_t length = strlen(text);
+    for (const char *c = trd__key_find(key)->choices; c; number++) {
+        const char *bar = strchr(c, '|');
+        size_t width = bar ? (size_t)(bar - c) : strlen(c);
+        if (width == length && strncmp(c, text, length) == 0) break;
+        c = bar ? bar + 1 : NULL;
+    }
+    return number;
+}
+
+static const char *or_null(const char *text)
+{
+    return *text ? text : NULL;
+}
+
+static trd_status check_together(trd__config_values *v)
+{
+    if (v->scan_layers)
+        return trd__fail(TRD_UNSUPPORTED,
+                         "config: scan_layers: true belongs to a feature that is not built yet: "
+                         "scanned layers; set it to false");
+    if (!*v->model_name && !*v->load_parameters_path)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "config: model_name is missing; give a preset such as qwen3-0.6b, or "
+                         "load_parameters_path");
+    if (v->steps && v->num_epochs)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "config: steps %lld and num_epochs %lld are both given; keep one",
+                         (long long)v->steps, (long long)v->num_epochs);
+    if (v->micro_batch_size_to_train_on && v->micro_batch_size_to_train_on != v->per_device_batch_size)
+        return trd__fail(
+            TRD_INVALID_ARGUMENT,
+            "config: micro_batch_size_to_train_on is %lld but per_device_batch_size %lld on 1 device "
+            "makes %lld; leave it out",
+            (long long)v->micro_batch_size_to_train_on, (long long)v->per_device_batch_size,
+            (long long)v->per_device_batch_size);
+    v->micro_batch_size_to_train_on = v->per_device_batch_size;
+    if (v->warmup_steps_fraction + v->wsd_decay_steps_fraction > 1 && !strcmp(v->lr_schedule_type, "wsd"))
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "config: warmup_steps_fraction %g and wsd_decay_steps_fraction %g are "
+                         "more than the whole schedule",
+                         v->warmup_steps_fraction, v->wsd_decay_steps_fraction);
+    return TRD_OK;
+}
+
+static void fill_optimizer(const trd__config_values *v, trd_engine_options *e)
+{
+    e->optimizer = (trd_optimizer_options){.type = v->opt_type,
+                                           .b1 = v->adam_b1,
+                                           .b2 = v->adam_b2,
+                                           .eps = v->adam_eps,
+                                           .weight_decay = v->adam_weight_decay,
+                                           .mask = v->adamw_mask.items,
+                                           .mask_count = v->adamw_mask.count,
+                                           .mu_dtype = dtype_of(v->mu_dtype)};
+    trd_schedule_type type = (trd_schedule_type)choice_of("lr_schedule_type", v->lr_schedule_type);
+    e->schedule = (trd_schedule_options){
+        .type = type,
+        .learning_rate = v->learning_rate,
+        .warmup_steps_fraction = v->warmup_steps_fraction,
+        .final_fraction = v->learning_rate_final_fraction,
+        .decay_steps_fraction = v->wsd_decay_steps_fraction,
+        .decay_style = (trd_decay_style)choice_of("wsd_decay_style", v->wsd_decay_style),
+        .schedule_steps = v->learning_rate_schedule_steps > 0 ? v->learning_rate_schedule_steps : v->steps};
+    e->gradient_clipping_threshold = v->gradient_clipping_threshold;
+    e->skip_step_on_nonfinite = v->skip_step_on_nonfinite;
+    e->skip_step_on_spikes = v->skip_step_on_spikes;
+    e->skip_step_interval = (int)v->skip_step_interval;
+    e->skip_step_scaling_factor = v->skip_step_scaling_factor;
+}
+
+static trd_status fill_engine(trd_config *config)
+{
+    const trd__config_values *v = &config->values;
+    trd_engine_options *e = &config->engine;
+    *e = trd_engine_defaults();
+    e->model_name = or_null(v->model_name);
+    e->load_parameters_path = or_null(v->load_parameters_path);
+    e->overrides = (trd_model_overrides){.layers = v->base_num_decoder_layers,
+                                         .hidden = v->base_emb_dim,
+                                         .intermediate = v->base_mlp_dim,
+                                         .heads = v->base_num_query_heads,
+                                         .kv_heads = v->base_num_kv_heads,
+                                         .head_dim = v->head_dim,
+                                         .vocab = v->vocab_size};
+    e->init_weights_seed = (uint64_t)v->init_weights_seed;
+    e->dtype = dtype_of(v->dtype);
+    e->weight_dtype = dtype_of(v->weight_dtype);
+    e->grad_dtype = dtype_of(v->grad_dtype);
+    e->rows = (int)v->micro_batch_size_to_train_on;
+    e->length = (int)v->max_target_length;
+    e->gradient_accumulation_steps = (int)v->gradient_accumulation_steps;
+    e->steps = v->steps;
+    fill_optimizer(v, e);
+    e->remat_policy = (trd_remat_policy)choice_of("remat_policy", v->remat_policy);
+    e->max_inflight_computations = (int)v->max_inflight_computations;
+    e->backend = v->backend;
+    e->num_threads = (int)v->num_threads;
+    e->checkpoint_period = v->checkpoint_period;
+    e->async_checkpointing = v->async_checkpointing;
+    e->max_num_checkpoints_to_keep = (int)v->max_num_checkpoints_to_keep;
+    e->metrics_prefix = or_null(v->metrics_prefix);
+    e->checkpoint_directory = NULL;
+    if (!v->enable_checkpointing) return TRD_OK;
+    e->checkpoint_directory =
+        trd__arena_format(config->arena, "%s/%s/checkpoints", v->base_output_directory, v->run_name);
+    return e->checkpoint_directory ? TRD_OK : TRD_NO_MEMORY;
+}
+
+static trd_status fill_data(trd_config *config)
+{
+    const trd__config_values *v = &config->values;
+    const char *cache =
+        trd__arena_format(config->arena, "%s/%s/cache", v->base_output_directory, v->run_name);
+    if (!cache) return TRD_NO_MEMORY;
+    config->train = (trd_data_options){.files = v->train_files.items,
+                                       .file_count = v->train_files.count,
+                                       .rows = (int)v->micro_batch_size_to_train_on,
+                                       .length = (int)v->max_target_length,
+                                       .packing = v->packing,
+                                       .packing_window = (int)v->packing_window,
+                                       .completion_only_loss = v->sft_train_on_completion_only,
+                                       .shuffle = v->enable_data_shuffling,
+                                       .seed = (uint64_t)v->data_shuffle_seed,
+                                       .epochs = v->steps ? 0 : (uint64_t)(v->num_epochs ? v->num_epochs : 1),
+                                       .too_long = (trd_too_long)choice_of("on_too_long", v->on_too_long),
+                                       .bad_line = (trd_bad_line)choice_of("on_bad_line", v->on_bad_line),
+                                       .prefetch = v->prefetch,
+                                       .cache_directory = cache};
+    config->eval = config->train;
+    config->eval.files = v->eval_files.items;
+    config->eval.file_count = v->eval_files.count;
+    config->eval.shuffle = false;
+    config->eval.epochs = 1;
+    return TRD_OK;
+}
+
+trd_status trd__config_resolve(trd_config *config)
+{
+    TRD_TRY(check_together(&config->values));
+    TRD_TRY(fill_engine(config));
+    return fill_data(config);
+}
