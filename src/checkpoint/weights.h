@@ -28,12 +28,12 @@ void trd__weights_close(trd__weights *weights); /* NULL is fine */
 size_t trd__weights_count(const trd__weights *weights);
 const trd__weight *trd__weights_at(const trd__weights *weights, size_t i);           /* ordered by name */
 const trd__weight *trd__weights_find(const trd__weights *weights, const char *name); /* NULL: none */
-/* Reads a whole tensor into out as f32, bf16 or f16 (or its own dtype), row-major. TRD_NOT_FOUND names the
- * nearest known tensor. */
+/* Reads a whole tensor into out as f32, bf16 or f16 (or its own dtype), row-major. TRD_NOT_FOUND when there
+ * is no such tensor, TRD_UNSUPPORTED when its type cannot be converted. */
 trd_status trd__weights_read(const trd__weights *weights, const char *name, trd_dtype dtype, void *out);
 
-/* The model's config.json: the file's text, or the same made from GGUF metadata. NULL for a lone .safetensors
- * file without config.json beside it. NUL-terminated, lives as long as weights. */
+/* The model's config.json: the file's text, or the same made from GGUF metadata. NULL where there is none
+ * beside the weights. NUL-terminated, lives as long as weights. */
 const char *trd__weights_config(const trd__weights *weights);
 /* "LlamaForCausalLM" and "llama" as the config says, NULL where it says nothing. */
 const char *trd__weights_architecture(const trd__weights *weights);
