@@ -106,7 +106,7 @@ static trd_status read_mapping(reader *r, const char *prefix, int depth, trd__te
         if (r->event.type == YAML_MAPPING_END_EVENT) return TRD_OK;
         if (r->event.type != YAML_SCALAR_EVENT)
             return trd__fail(TRD_INVALID_ARGUMENT, "%s: expected a key", where(r));
-        const char *name;
+        const char *name = NULL;
         TRD_TRY(copy_scalar(r, &name));
         const char *key = *prefix ? trd__arena_format(r->config->arena, "%s.%s", prefix, name) : name;
         if (!key) return TRD_NO_MEMORY;
