@@ -51,7 +51,7 @@ enum {
     TRD__OP_COMMUTATIVE = 4,
     TRD__OP_NO_CSE = 8,
     TRD__OP_NOT_DIFFERENTIABLE = 16, /* gradients stop here by definition (comparisons, masks) */
-    TRD__OP_ALIASES = 32,  /* result 0 may take the buffer of input `alias_input` (accumulators, caches) */
+    TRD__OP_ALIASES = 32,  /* a result may take the buffer of input `alias_input` (accumulators, caches) */
     TRD__OP_ADDS_INTO = 64 /* result 0 = input 0 + input 1, nothing else: what accumulates_into may absorb */
 };
 

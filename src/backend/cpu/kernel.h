@@ -5,8 +5,8 @@
  * not refuse the node wins. Reference kernels take every float dtype (f64 included: finite differences run on
  * them). Determinism: what a worker computes is a function of (worker, workers) alone.
  *
- * Accumulators (ops with TRD__OP_ALIASES). The executor guarantees for every result r with in_place[r] = i +
- * 1 that either outputs[r] == inputs[i] (it copies beforehand where that is needed), so the kernel adds in
+ * Accumulators: operand i = op->alias_input of an op with TRD__OP_ALIASES. For a result r with in_place[r] =
+ * i + 1 either outputs[r] == inputs[i] (the executor copies beforehand where it must), so the kernel adds in
  * place; or inputs[i] is NULL although node->inputs[i] is not null: that operand is a constant 0, the output
  * buffer is undefined and the kernel must define every element (beta = 0), rows nobody adds to included. */
 #ifndef TRD_BACKEND_CPU_KERNEL_H

@@ -1,0 +1,268 @@
+/* The CPU backend's table: joins sets, compile and the executor behind backend.h. One thread dispatches; sets
+ * and executables remember the newest ticket that touches them, so waiting is for exactly that work. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+#include "base/alloc.h"
+#include "base/log.h"
+
+static trd__cpu_backend *of(trd__backend *backend)
+{
+    return (trd__cpu_backend *)backend;
+}
+
+static trd_status choose_isa(const char *name, trd__isa *isa)
+{
+    static const char *const names[] = {
+        [TRD__ISA_BASELINE] = "baseline", [TRD__ISA_AVX2] = "avx2", [TRD__ISA_AVX512] = "avx512"};
+    trd__isa best = trd__cpu_detect();
+    if (!name) name = getenv("TRD_CPU_ISA");
+    *isa = best;
+    if (!name || !*name) return TRD_OK;
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        if (i > (int)best)
+            return trd__fail(TRD_UNSUPPORTED, "cpu_isa: this processor has no %s, its best is %s", name,
+                             names[best]);
+        *isa = (trd__isa)i;
+        return TRD_OK;
+    }
+    return trd__fail(TRD_INVALID_ARGUMENT, "cpu_isa: expected baseline, avx2 or avx512, found \"%s\"", name);
+}
+
+static int choose_threads(int threads)
+{
+    if (threads > 0) return threads;
+    const char *text = getenv("OMP_NUM_THREADS");
+    long wanted = text ? strtol(text, NULL, 10) : 0;
+    return wanted > 0 && wanted <= 1024 ? (int)wanted : trd__processor_count();
+}
+
+extern const trd__backend_table trd__backend_cpu;
+
+static void backend_free(trd__backend *backend)
+{
+    trd__cpu_backend *cpu = of(backend);
+    trd__executor_free(cpu->executor);
+    trd__unmap(cpu->scratch, cpu->scratch_bytes);
+    trd__unmap(cpu->arena, cpu->arena_bytes);
+    trd__free(cpu);
+}
+
+static trd_status backend_create(const trd__backend_options *options, trd__backend **backend)
+{
+    *backend = NULL;
+    trd__isa isa;
+    TRD_TRY(choose_isa(options->cpu_isa, &isa));
+    trd__cpu_backend *cpu = trd__calloc(1, sizeof *cpu);
+    if (!cpu) return TRD_NO_MEMORY;
+    cpu->base.table = &trd__backend_cpu;
+    cpu->log = options->log;
+    cpu->info = (trd__cpu_info){.isa = isa, .workers = choose_threads(options->threads)};
+    trd_status status = trd__executor_create(cpu->info.workers, &cpu->executor);
+    if (status) {
+        backend_free(&cpu->base);
+        return status;
+    }
+    *backend = &cpu->base;
+    return TRD_OK;
+}
+
+static trd_status set_create(trd__backend *backend, const char *name, const trd__entry *entries, int count,
+                             trd__set **out)
+{
+    (void)backend;
+    trd__cpu_set *set;
+    trd_status status = trd__cpu_set_create(name, entries, count, &set);
+    *out = status ? NULL : &set->base;
+    return status;
+}
+
+static void set_free(trd__backend *backend, trd__set *base)
+{
+    trd__cpu_set *set = (trd__cpu_set *)base;
+    if (!set) return;
+    trd__executor_wait(of(backend)->executor, set->last_use);
+    trd__cpu_set_free(set);
+}
+
+static trd_status entry_range(const trd__cpu_set *set, int entry, size_t *bytes)
+{
+    if (entry < 0 || entry >= set->base.entry_count)
+        return trd__fail(TRD_INVALID_ARGUMENT, "set \"%s\": expected an entry below %d, found %d",
+                         set->base.name, set->base.entry_count, entry);
+    const trd__entry *e = &set->base.entries[entry];
+    *bytes = (size_t)trd__shape_count(&e->shape) * trd_dtype_bytes(e->dtype);
+    return TRD_OK;
+}
+
+static trd_status set_write(trd__backend *backend, trd__set *base, int entry, const void *data)
+{
+    trd__cpu_set *set = (trd__cpu_set *)base;
+    size_t bytes = 0;
+    TRD_TRY(entry_range(set, entry, &bytes));
+    trd__executor_wait(of(backend)->executor, set->last_use);
+    if (bytes) memcpy(set->memory + set->offsets[entry], data, bytes);
+    return TRD_OK;
+}
+
+static trd_status set_read(trd__backend *backend, trd__set *base, int entry, void *data)
+{
+    trd__cpu_set *set = (trd__cpu_set *)base;
+    size_t bytes = 0;
+    TRD_TRY(entry_range(set, entry, &bytes));
+    trd__executor_wait(of(backend)->executor, set->last_write);
+    if (set->last_write) TRD_TRY(trd__executor_error(of(backend)->executor));
+    if (bytes) memcpy(data, set->memory + set->offsets[entry], bytes);
+    return TRD_OK;
+}
+
+/* Makes a shared region at least `bytes` big. It moves only while nothing runs. */
+static trd_status grow(trd__cpu_backend *cpu, unsigned char **region, size_t *held, size_t bytes)
+{
+    if (bytes <= *held) return TRD_OK;
+    unsigned char *larger = trd__map(bytes);
+    if (!larger) return TRD_NO_MEMORY;
+    trd__executor_wait(cpu->executor, trd__executor_last(cpu->executor));
+    trd__unmap(*region, *held);
+    *region = larger;
+    *held = bytes;
+    return TRD_OK;
+}
+
+static trd_status compile(trd__backend *backend, const trd__program *program,
+                          const trd__compile_options *options, trd__executable **out)
+{
+    trd__cpu_backend *cpu = of(backend);
+    trd__executable *executable;
+    *out = NULL;
+    TRD_TRY(trd__cpu_compile(&cpu->info, &cpu->log, program, options, &executable));
+    trd_status status = grow(cpu, &cpu->arena, &cpu->arena_bytes, executable->report.arena_bytes);
+    if (!status) status = grow(cpu, &cpu->scratch, &cpu->scratch_bytes, executable->report.scratch_bytes);
+    if (status) {
+        trd__cpu_executable_free(executable);
+        return trd__fail_in(status, "compile of \"%s\"", program->name);
+    }
+    *out = executable;
+    return TRD_OK;
+}
+
+static void executable_free(trd__backend *backend, trd__executable *executable)
+{
+    if (!executable) return;
+    trd__executor_wait(of(backend)->executor, executable->last_ticket);
+    trd__cpu_executable_free(executable);
+}
+
+static trd__memory_report memory(const trd__executable *executable)
+{
+    return executable->report;
+}
+
+static uint64_t fingerprint(const trd__executable *executable)
+{
+    return executable->fingerprint;
+}
+
+/* Says where a set's layout first differs from the slot's. */
+static trd_status refuse_binding(const trd__executable *executable, const trd__slot *slot,
+                                 const trd__set *set)
+{
+    int i = 0;
+    while (i < slot->entry_count && i < set->entry_count && set->entries[i].dtype == slot->entries[i].dtype &&
+           trd__shape_equal(&set->entries[i].shape, &slot->entries[i].shape))
+        i++;
+    if (i == slot->entry_count || i == set->entry_count)
+        return trd__fail(TRD_SHAPE, "execute \"%s\": slot \"%s\" expected %d entries, set \"%s\" has %d",
+                         executable->name, slot->name, slot->entry_count, set->name, set->entry_count);
+    char expected[TRD__SHAPE_TEXT], found[TRD__SHAPE_TEXT];
+    return trd__fail(TRD_SHAPE, "execute \"%s\": slot \"%s\", entry \"%s\": expected %s %s, found %s %s",
+                     executable->name, slot->name, slot->entries[i].name,
+                     trd__shape_text(&slot->entries[i].shape, expected),
+                     trd_dtype_name(slot->entries[i].dtype), trd__shape_text(&set->entries[i].shape, found),
+                     trd_dtype_name(set->entries[i].dtype));
+}
+
+static trd_status check_binding(const trd__executable *executable, int slot, const trd__set *set)
+{
+    const trd__slot *s = &executable->program->slots[slot];
+    if (!set)
+        return trd__fail(TRD_INVALID_ARGUMENT, "execute \"%s\": no set bound to slot \"%s\"",
+                         executable->name, s->name);
+    if (((const trd__cpu_set *)set)->layout == executable->layouts[slot]) return TRD_OK;
+    return refuse_binding(executable, s, set);
+}
+
+static trd_status execute(trd__backend *backend, trd__executable *executable, trd__set *const *sets,
+                          trd__event *event)
+{
+    trd__cpu_backend *cpu = of(backend);
+    const trd__program *program = executable->program;
+    trd__run run = {.executable = executable,
+                    .worker_scratch = cpu->scratch,
+                    .shared_scratch =
+                        cpu->scratch ? cpu->scratch + (size_t)cpu->info.workers * executable->worker_scratch
+                                     : NULL};
+    for (int i = 0; i < program->slot_count; i++) {
+        TRD_TRY(check_binding(executable, i, sets[i]));
+        run.regions[i] = ((trd__cpu_set *)sets[i])->memory;
+    }
+    run.regions[TRD__REGION_ARENA] = cpu->arena;
+    run.regions[TRD__REGION_CONSTANTS] = executable->constants;
+    TRD_TRY(trd__executor_submit(cpu->executor, &run));
+    executable->last_ticket = run.ticket;
+    for (int i = 0; i < program->slot_count; i++) {
+        trd__cpu_set *set = (trd__cpu_set *)sets[i];
+        set->last_use = run.ticket;
+        if (!(program->slots[i].access & TRD__WRITE)) continue;
+        set->last_write = run.ticket;
+        set->base.generation++;
+    }
+    if (event) event->ticket = run.ticket;
+    return TRD_OK;
+}
+
+static bool event_ready(trd__backend *backend, trd__event event)
+{
+    return trd__executor_done(of(backend)->executor, event.ticket);
+}
+
+static trd_status event_wait(trd__backend *backend, trd__event event)
+{
+    trd__executor_wait(of(backend)->executor, event.ticket);
+    return trd__executor_error(of(backend)->executor);
+}
+
+static trd_status drain(trd__backend *backend)
+{
+    return event_wait(backend, (trd__event){trd__executor_last(of(backend)->executor)});
+}
+
+static void reset(trd__backend *backend)
+{
+    trd__executor_reset(of(backend)->executor);
+}
+
+static trd__backend_stats stats(const trd__backend *backend)
+{
+    return trd__executor_stats(((const trd__cpu_backend *)backend)->executor);
+}
+
+const trd__backend_table trd__backend_cpu = {.name = "cpu",
+                                             .create = backend_create,
+                                             .free = backend_free,
+                                             .set_create = set_create,
+                                             .set_free = set_free,
+                                             .set_write = set_write,
+                                             .set_read = set_read,
+                                             .compile = compile,
+                                             .executable_free = executable_free,
+                                             .memory = memory,
+                                             .fingerprint = fingerprint,
+                                             .execute = execute,
+                                             .event_ready = event_ready,
+                                             .event_wait = event_wait,
+                                             .drain = drain,
+                                             .reset = reset,
+                                             .stats = stats};

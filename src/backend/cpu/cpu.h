@@ -1,0 +1,110 @@
+/* The parts of the CPU backend that are no kernels: sets, executables, the executor, and how compile's stages
+ * hand a program on. Kernels never include this header.
+ *
+ * Invariants: an executable is read-only once compiled; the arena and the scratch belong to the backend, are
+ * shared by all executables (runs are in order) and only grow while nothing runs. */
+#ifndef TRD_BACKEND_CPU_CPU_H
+#define TRD_BACKEND_CPU_CPU_H
+
+#include "backend/backend.h"
+#include "backend/cpu/kernel.h"
+
+/* Where a value lives: bytes from the start of a region. Slot s is region s. */
+enum {
+    TRD__REGION_ARENA = TRD__MAX_SLOTS,
+    TRD__REGION_CONSTANTS,
+    TRD__REGION_NONE, /* null operand, constant-0 accumulator or unused result */
+    TRD__REGION_COUNT = TRD__REGION_NONE
+};
+typedef struct trd__place {
+    int region;
+    size_t offset;
+} trd__place;
+
+/* One kernel call of a run: a node's or a fused group's. */
+typedef struct trd__cpu_step {
+    const trd__cpu_kernel *kernel;
+    const trd_node *node; /* a group's last node, for messages */
+    const void *state;
+    trd__place *inputs, *outputs;
+    int input_count, output_count;
+    int workers, phases; /* workers: 1 or all */
+    size_t worker_bytes, shared_bytes;
+} trd__cpu_step;
+
+struct trd__executable {
+    trd__arena *arena; /* everything below but the program */
+    trd__program *program;
+    char *name;
+    trd__cpu_step *steps;
+    int step_count;
+    unsigned char *constants;
+    size_t constant_bytes;
+    size_t worker_scratch, shared_scratch;
+    trd__memory_report report;
+    uint64_t fingerprint;
+    uint64_t layouts[TRD__MAX_SLOTS]; /* keys of the sets that fit its slots */
+    uint64_t last_ticket;             /* of its newest run; dispatching thread only */
+};
+
+typedef struct trd__cpu_set {
+    trd__set base;
+    trd__arena *arena; /* names and tables */
+    unsigned char *memory;
+    size_t bytes;
+    size_t *offsets;
+    uint64_t layout;
+    uint64_t last_use, last_write; /* tickets; dispatching thread only */
+} trd__cpu_set;
+
+/* The executor: one thread that is worker 0 of the pool and takes runs from a fixed ring. */
+typedef struct trd__executor trd__executor;
+
+typedef struct trd__run {
+    const trd__executable *executable;
+    unsigned char *regions[TRD__REGION_COUNT];
+    unsigned char *worker_scratch, *shared_scratch;
+    uint64_t ticket;
+} trd__run;
+
+trd_status trd__executor_create(int workers, trd__executor **executor);
+void trd__executor_free(trd__executor *executor); /* drains first; NULL is fine */
+/* Queues a run and sets its ticket; blocks while the ring is full. */
+trd_status trd__executor_submit(trd__executor *executor, trd__run *run);
+bool trd__executor_done(trd__executor *executor, uint64_t ticket);
+void trd__executor_wait(trd__executor *executor, uint64_t ticket);
+uint64_t trd__executor_last(const trd__executor *executor); /* newest ticket; dispatching thread only */
+trd_status trd__executor_error(trd__executor *executor);    /* the sticky error, its message set */
+void trd__executor_reset(trd__executor *executor);
+trd__backend_stats trd__executor_stats(const trd__executor *executor);
+
+/* The runner: all steps of a run inside one wake-up of the pool. */
+typedef struct trd__runner trd__runner;
+trd_status trd__runner_create(int workers, trd__runner **runner);
+void trd__runner_free(trd__runner *runner); /* NULL is fine */
+void trd__runner_run(trd__runner *runner, const trd__run *run);
+/* The first failure a kernel reported since the last reset; NULL: none. */
+const char *trd__runner_fault(const trd__runner *runner);
+void trd__runner_reset(trd__runner *runner);
+
+typedef struct trd__cpu_backend {
+    trd__backend base;
+    trd_log_sink log;
+    trd__cpu_info info;
+    trd__executor *executor;
+    unsigned char *arena, *scratch;
+    size_t arena_bytes, scratch_bytes;
+} trd__cpu_backend;
+
+trd_status trd__cpu_set_create(const char *name, const trd__entry *entries, int count, trd__cpu_set **set);
+void trd__cpu_set_free(trd__cpu_set *set); /* NULL is fine */
+/* Offsets of entries packed into one buffer; returns its size. */
+size_t trd__cpu_layout(const trd__entry *entries, int count, size_t *offsets);
+/* Equal for layouts with the same dtypes and shapes in the same order. */
+uint64_t trd__cpu_layout_key(const trd__entry *entries, int count);
+
+trd_status trd__cpu_compile(const trd__cpu_info *info, const trd_log_sink *log, const trd__program *program,
+                            const trd__compile_options *options, trd__executable **executable);
+void trd__cpu_executable_free(trd__executable *executable); /* NULL is fine */
+
+#endif

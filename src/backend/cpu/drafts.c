@@ -1,0 +1,41 @@
+/* From nodes to drafts of steps: kernel choice and planning of the nodes that are no part of a fused group.
+ */
+#include <string.h>
+
+#include "backend/cpu/lower.h"
+#include "base/alloc.h"
+#include "base/log.h"
+
+trd_status trd__draft_node(trd__lowering *l, const trd_node *n)
+{
+    trd__draft *d = trd__draft_add(l, n, n->input_count, n->result_count);
+    if (!d) return TRD_NO_MEMORY;
+    d->kernel = n->op == &trd__op_copy ? &trd__kernel_copy : trd__cpu_choose(n, l->info);
+    if (!d->kernel)
+        return trd__fail(TRD_UNSUPPORTED, "op %s%s%s: the CPU has no kernel for it and it does not expand",
+                         n->op->name, n->name ? " " : "", n->name ? n->name : "");
+    if (d->kernel->plan)
+        TRD_TRY(d->kernel->plan(n, &d->plan));
+    else
+        d->plan.workers = 1;
+    if ((n->op->flags & TRD__OP_ALIASES) && n->op->alias_input < n->input_count)
+        d->accumulator = n->op->alias_input;
+    for (int i = 0; i < n->input_count; i++) {
+        d->inputs[i] = n->inputs[i].node ? trd__value_number(l, n->inputs[i]) : -1;
+        if (d->inputs[i] < 0) continue;
+        if (trd__starts_from_zero(l, n, i))
+            d->inputs[i] = -1;
+        else
+            d->bytes_read += l->values[d->inputs[i]].bytes;
+    }
+    for (int r = 0; r < n->result_count; r++) {
+        int v = l->first_value[n->id] + r;
+        d->outputs[r] = l->values[v].uses > 0 ? v : -1;
+        if (d->outputs[r] < 0) continue;
+        d->bytes_written += l->values[v].bytes;
+        int operand = d->plan.in_place[r] - 1;
+        if (operand >= 0 && (operand == d->accumulator || !l->info->reference_only))
+            d->reuse[r] = UINT64_C(1) << operand;
+    }
+    return TRD_OK;
+}

@@ -1,0 +1,86 @@
+/* Compile's working state, handed from stage to stage: values and their storage (values.c), drafts of steps
+ * (compile.c, fuser.c), storage for every value (storage.c).
+ *
+ * Every result of every node is a *value* with a number. A value either owns storage (it is its own root) or
+ * views its root's. Drafts are in execution order; a draft's number is the time at which it runs. */
+#ifndef TRD_BACKEND_CPU_LOWER_H
+#define TRD_BACKEND_CPU_LOWER_H
+
+#include "backend/cpu/cpu.h"
+
+typedef struct trd__storage {
+    trd_value value;
+    int root;      /* value number */
+    size_t offset; /* bytes into the root */
+    size_t bytes;
+    /* Of roots: */
+    int uses;            /* operands of steps and outputs that read it, through views too */
+    int def, last;       /* drafts that define it and read it last; def -1: there before the run */
+    bool leaf, constant; /* a slot's entry; a fill */
+    int output;          /* number of the program's output it becomes, -1 */
+    trd__place output_place;
+    int buffer;         /* arena buffer, -1 */
+    bool placed, taken; /* place is final; a later value has taken over its buffer */
+    trd__place place;
+} trd__storage;
+
+typedef struct trd__draft {
+    const trd__cpu_kernel *kernel;
+    const trd_node *node;
+    trd__cpu_plan plan;
+    int *inputs, *outputs; /* value numbers; -1: null, unused, or a constant-0 accumulator */
+    int input_count, output_count;
+    uint64_t reuse[TRD__MAX_RESULTS]; /* bit i: the output may take the buffer of input i */
+    int accumulator; /* operand whose buffer must be reused, by a copy if need be; -1: none */
+    uint64_t bytes_read, bytes_written;
+} trd__draft;
+
+/* A copy between storages that placement asked for. */
+typedef struct trd__copy {
+    int draft; /* before this draft; draft count: at the end */
+    trd__place from, to;
+    size_t bytes;
+} trd__copy;
+
+typedef struct trd__lowering {
+    const trd__cpu_info *info;
+    const trd_log_sink *log;
+    trd__executable *executable;
+    trd__arena *arena; /* the executable's */
+    trd__program *program;
+    trd_graph *graph;
+    int *first_value; /* of each node */
+    trd__storage *values;
+    int value_count;
+    trd__draft *drafts;
+    int draft_count, draft_capacity;
+    trd__copy *copies;
+    int copy_count, copy_capacity;
+} trd__lowering;
+
+static inline int trd__value_number(const trd__lowering *l, trd_value v)
+{
+    return v.node ? l->first_value[v.node->id] + v.result : -1;
+}
+static inline trd__storage *trd__root_of(const trd__lowering *l, int value)
+{
+    return &l->values[l->values[value].root];
+}
+
+/* Program outputs that no step can write in place (an input, a part of a value, a value bound twice) become
+ * copies of their own, so that every output below is a value of one step. Runs on the graph. */
+trd_status trd__normalize_outputs(trd__program *program);
+extern const trd_op trd__op_copy; /* of this backend only; made by trd__normalize_outputs */
+extern const trd__cpu_kernel trd__kernel_copy;
+
+/* Operand i of n is an accumulator that starts from zero: the kernel defines its result and never reads it.
+ */
+bool trd__starts_from_zero(const trd__lowering *l, const trd_node *n, int i);
+trd_status trd__number_values(trd__lowering *l); /* fills values: roots, views, leaves, constants, outputs */
+trd__draft *trd__draft_add(trd__lowering *l, const trd_node *node, int inputs,
+                           int outputs);                         /* NULL: no memory */
+trd_status trd__draft_node(trd__lowering *l, const trd_node *n); /* drafts.c: the draft of a single node */
+trd_status trd__fuse(trd__lowering *l);                          /* fuser.c: drafts for all nodes, in order */
+trd_status trd__place_values(trd__lowering *l); /* storage.c: liveness, in place, arena, copies */
+
+#endif
