@@ -1,0 +1,202 @@
+/* Blocked attention, gradient (Dao et al. 2022): probabilities are formed again from the saved log-sum-exp.
+ *
+ * Invariant: a unit of work owns float32 copies of one group's dk and dv, so nothing is summed by two workers
+ * at once. Where there are too few groups to keep the workers equally busy, several units share a group by
+ * taking turns at its query blocks, and phase 1 adds their copies in a fixed order. */
+#include "backend/cpu/attention_blocked.h"
+
+enum { MAX_PARTS = 16, ROW_GRAIN = 16 };
+
+typedef struct scratch {
+    float *q, *dy, *dq, *k, *v; /* bf16 only; k and v hold all keys of the unit's group */
+    float *row;                 /* bf16 only: one row of the output */
+    float *scores, *dp;         /* (rows, chunk) */
+    float *dk, *dv;             /* (S, D) */
+    trd__key_range *keys;
+} scratch;
+
+static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *used)
+{
+    int64_t size = p->d.size, wide = p->dtype == TRD_F32 ? 0 : size, rows = p->block_rows;
+    int64_t own = p->parts == 1 ? p->d.keys * size : 0;
+    *used = 0;
+    return (scratch){.q = trd__scratch_take(base, used, rows * wide),
+                     .dy = trd__scratch_take(base, used, rows * wide),
+                     .dq = trd__scratch_take(base, used, rows * wide),
+                     .k = trd__scratch_take(base, used, p->d.keys * wide),
+                     .v = trd__scratch_take(base, used, p->d.keys * wide),
+                     .row = trd__scratch_take(base, used, wide),
+                     .scores = trd__scratch_take(base, used, rows * p->chunk),
+                     .dp = trd__scratch_take(base, used, rows * p->chunk),
+                     .dk = trd__scratch_take(base, used, own),
+                     .dv = trd__scratch_take(base, used, own),
+                     .keys = (trd__key_range *)(void *)trd__scratch_take(
+                         base, used, rows * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
+}
+
+/* The least number of parts per group that leaves the busiest worker at most a tenth above its share. */
+static int64_t parts_for(const trd__attention_dims *d, int64_t blocks, int64_t workers)
+{
+    int64_t groups = d->batch * d->groups, most = d->group_heads * blocks, best = 1;
+    for (int64_t parts = 1; parts <= MAX_PARTS && parts <= most; parts++) {
+        int64_t units = groups * parts, busiest = (units + workers - 1) / workers;
+        best = parts;
+        if (busiest * workers * 10 <= units * 11) break;
+    }
+    return best;
+}
+
+static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
+{
+    trd__attention_plan *p = trd__attention_plan_make(n, plan);
+    if (!p) return TRD_NO_MEMORY;
+    const trd__attention_dims *d = &p->d;
+    p->parts = parts_for(d, p->blocks, plan->info->workers);
+    scratch_layout(p, NULL, &plan->worker_bytes);
+    plan->state = p;
+    if (p->parts > 1) {
+        plan->phases = 2;
+        plan->shared_bytes =
+            (size_t)(d->batch * d->groups * p->parts * 2 * d->keys * d->size) * sizeof(float);
+    }
+    return TRD_OK;
+}
+
+/* Zeroes both rows outside the range that row r sees in the chunk, and turns the inside into p and ds. */
+static void gradient_chunk(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
+                           const trd__query_block *block, const float *delta, int64_t first, int64_t count)
+{
+    const float *lse = call->inputs[5];
+    for (int64_t r = 0; r < block->rows; r++) {
+        float *row = w->scores + r * count, *dp = w->dp + r * count;
+        int64_t begin = block->keys[r].begin - first, end = block->keys[r].end - first;
+        begin = begin < 0 ? 0 : begin < count ? begin : count;
+        end = end < begin ? begin : end < count ? end : count;
+        memset(row, 0, (size_t)begin * sizeof *row);
+        memset(dp, 0, (size_t)begin * sizeof *dp);
+        memset(row + end, 0, (size_t)(count - end) * sizeof *row);
+        memset(dp + end, 0, (size_t)(count - end) * sizeof *dp);
+        p->math->attention_gradient(row + begin, dp + begin, lse[block->lse_at + r], delta[r], end - begin);
+    }
+}
+
+/* delta = dy . output per row. */
+static void row_deltas(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
+                       const trd__query_block *block, trd__float_rows dy, float *delta)
+{
+    for (int64_t r = 0; r < block->rows; r++) {
+        int64_t at = block->at + r * block->stride;
+        const float *output = trd__row_read(p->math, p->dtype, call->inputs[4], at, p->d.size, w->row);
+        delta[r] = p->math->dot(dy.data + r * dy.stride, output, p->d.size);
+    }
+}
+
+static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
+                      const trd__query_block *block, trd__float_rows k, trd__float_rows v)
+{
+    float delta[TRD__ATTENTION_ROWS], scale = (float)p->d.scale;
+    int64_t size = p->d.size, rows = block->rows;
+    int64_t dq_stride = p->dtype == TRD_F32 ? block->stride : size;
+    float *dq = call->outputs[0] ? trd__row_target(p->dtype, call->outputs[0], block->at, w->dq) : NULL;
+    trd__float_rows q = trd__attention_read_rows(p, block, call->inputs[0], w->q);
+    trd__float_rows dy = trd__attention_read_rows(p, block, call->inputs[6], w->dy);
+    row_deltas(p, call, w, block, dy, delta);
+    for (int64_t first = block->begin; first < block->end; first += p->chunk) {
+        int64_t count = block->end - first < p->chunk ? block->end - first : p->chunk;
+        const float *keys = k.data + first * k.stride, *values = v.data + first * v.stride;
+        trd__sgemm(false, true, rows, count, size, scale, q.data, q.stride, keys, k.stride, 0.0f, w->scores,
+                   count);
+        trd__sgemm(false, true, rows, count, size, 1.0f, dy.data, dy.stride, values, v.stride, 0.0f, w->dp,
+                   count);
+        gradient_chunk(p, call, w, block, delta, first, count);
+        trd__sgemm(true, false, count, size, rows, 1.0f, w->scores, count, dy.data, dy.stride, 1.0f,
+                   w->dv + first * size, size);
+        trd__sgemm(true, false, count, size, rows, scale, w->dp, count, q.data, q.stride, 1.0f,
+                   w->dk + first * size, size);
+        if (dq)
+            trd__sgemm(false, false, rows, size, count, scale, w->dp, count, keys, k.stride,
+                       first > block->begin ? 1.0f : 0.0f, dq, dq_stride);
+    }
+    for (int64_t r = 0; dq && r < rows; r++) {
+        float *row = dq + r * dq_stride;
+        if (block->begin >= block->end) memset(row, 0, (size_t)size * sizeof *row);
+        trd__row_write(p->math, p->dtype, row, call->outputs[0], block->at + r * block->stride, size);
+    }
+}
+
+/* Row s of group `group` of a k-like result. */
+static void write_key_row(const trd__attention_plan *p, const float *row, void *out, int64_t batch,
+                          int64_t group, int64_t s)
+{
+    const trd__attention_dims *d = &p->d;
+    int64_t at = ((batch * d->keys + s) * d->groups + group) * d->size;
+    if (p->dtype == TRD_F32)
+        memcpy((float *)out + at, row, (size_t)d->size * sizeof *row);
+    else
+        trd__row_write(p->math, p->dtype, row, out, at, d->size);
+}
+
+/* Shared copy of dk (which = 0) or dv (1) of a unit. */
+static float *shared_copy(const trd__attention_plan *p, const trd__cpu_call *call, int64_t unit, int which)
+{
+    return (float *)call->shared_scratch + (2 * unit + which) * p->d.keys * p->d.size;
+}
+
+static void run_unit(const trd__attention_plan *p, const trd__cpu_call *call, scratch *w, int64_t unit)
+{
+    const trd__attention_dims *d = &p->d;
+    int64_t part = unit % p->parts, group = unit / p->parts % d->groups, batch = unit / p->parts / d->groups;
+    if (p->parts > 1) {
+        w->dk = shared_copy(p, call, unit, 0);
+        w->dv = shared_copy(p, call, unit, 1);
+    }
+    memset(w->dk, 0, (size_t)(d->keys * d->size) * sizeof *w->dk);
+    memset(w->dv, 0, (size_t)(d->keys * d->size) * sizeof *w->dv);
+    trd__float_rows k = trd__attention_read_keys(p, call->inputs[1], batch, group, 0, d->keys, w->k);
+    trd__float_rows v = trd__attention_read_keys(p, call->inputs[2], batch, group, 0, d->keys, w->v);
+    for (int64_t item = 0; item < d->group_heads * p->blocks; item++) {
+        if (trd__snake(item, p->parts) != part) continue;
+        int64_t h = group * d->group_heads + item / p->blocks;
+        trd__query_block block = trd__attention_block(p, call, batch, h, item % p->blocks, w->keys);
+        run_block(p, call, w, &block, k, v);
+    }
+    for (int64_t s = 0; p->parts == 1 && s < d->keys; s++) {
+        if (call->outputs[1]) write_key_row(p, w->dk + s * d->size, call->outputs[1], batch, group, s);
+        if (call->outputs[2]) write_key_row(p, w->dv + s * d->size, call->outputs[2], batch, group, s);
+    }
+}
+
+/* Phase 1: dk and dv of a group are the sums of its units' copies, in order. */
+static void add_copies(const trd__attention_plan *p, const trd__cpu_call *call)
+{
+    const trd__attention_dims *d = &p->d;
+    int64_t begin, end;
+    trd__partition(call->worker, call->workers, d->batch * d->groups * d->keys, ROW_GRAIN, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        int64_t s = row % d->keys, group = row / d->keys % d->groups, batch = row / d->keys / d->groups;
+        int64_t unit = (batch * d->groups + group) * p->parts;
+        for (int which = 0; which < 2; which++) {
+            float *sum = shared_copy(p, call, unit, which) + s * d->size;
+            for (int64_t part = 1; part < p->parts; part++)
+                p->math->add(sum, shared_copy(p, call, unit + part, which) + s * d->size, sum, d->size);
+            if (call->outputs[1 + which]) write_key_row(p, sum, call->outputs[1 + which], batch, group, s);
+        }
+    }
+}
+
+static void run(const trd__cpu_call *call, int phase)
+{
+    const trd__attention_plan *p = call->state;
+    if (phase == 1) {
+        add_copies(p, call);
+        return;
+    }
+    size_t used;
+    scratch w = scratch_layout(p, call->worker_scratch, &used);
+    int64_t begin, end;
+    trd__partition(call->worker, call->workers, p->d.batch * p->d.groups * p->parts, 1, &begin, &end);
+    for (int64_t unit = begin; unit < end; unit++) run_unit(p, call, &w, unit);
+}
+
+const trd__cpu_kernel trd__attention_grad_blocked = {
+    .name = "blocked", .refuse = trd__attention_refuse, .plan = plan, .run = run};
