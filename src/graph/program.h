@@ -60,6 +60,8 @@ extern const trd_op trd__op_input;
 
 trd_status trd__program_create(const char *name, trd__program **program);
 void trd__program_free(trd__program *program); /* frees builder and graph; NULL is fine */
+/* The same program with a graph of its own, for whoever rewrites it; annotations are kept. */
+trd_status trd__program_copy(const trd__program *program, trd__program **copy);
 /* Adds a slot; entries are copied into the program. Returns its number, or -1 with the builder's error set.
  */
 int trd__program_slot(trd__program *program, const char *name, trd__access access, const trd__entry *entries,
