@@ -7,52 +7,6 @@
 #include "base/log.h"
 #include "graph/passes.h"
 
-static trd_status clone_nodes(const trd__program *from, trd__program *to, trd_value **map)
-{
-    const trd_graph *graph = &from->builder->graph;
-    for (int i = 0; i < graph->node_count; i++) {
-        const trd_node *n = graph->nodes[i];
-        map[i] = trd__arena_alloc(to->builder->graph.arena, (size_t)n->result_count, sizeof **map);
-        if (!map[i]) return TRD_NO_MEMORY;
-        if (n->op == &trd__op_input) {
-            const trd__input_attr *attr = n->attr;
-            map[i][0] = trd__program_input(to, attr->slot, attr->entry);
-            continue;
-        }
-        trd_value inputs[TRD__MAX_INPUTS] = {{0}};
-        for (int j = 0; j < n->input_count; j++)
-            if (n->inputs[j].node) inputs[j] = map[n->inputs[j].node->id][n->inputs[j].result];
-        const trd_node *copy = trd__node_add(to->builder, n->op, n->attr, inputs, n->input_count);
-        for (int r = 0; r < n->result_count; r++) map[i][r] = trd__result(copy, r);
-        if (n->name) trd_name(to->builder, map[i][0], "%s", n->name);
-    }
-    return TRD_OK;
-}
-
-static trd_status clone_program(const trd__program *from, trd__program **out)
-{
-    trd__program *to = NULL;
-    TRD_TRY(trd_builder_status(from->builder));
-    trd_value **map = trd__calloc((size_t)from->builder->graph.node_count + 1, sizeof *map);
-    trd_status status = map ? trd__program_create(from->name, &to) : TRD_NO_MEMORY;
-    for (int s = 0; !status && s < from->slot_count; s++)
-        trd__program_slot(to, from->slots[s].name, from->slots[s].access, from->slots[s].entries,
-                          from->slots[s].entry_count);
-    if (!status) status = clone_nodes(from, to, map);
-    for (int i = 0; !status && i < from->output_count; i++) {
-        const trd__output *o = &from->outputs[i];
-        trd__program_output(to, o->slot, o->entry, map[o->value.node->id][o->value.result]);
-    }
-    if (!status) status = trd_builder_status(to->builder);
-    trd__free(map);
-    if (status) {
-        trd__program_free(to);
-        to = NULL;
-    }
-    *out = to;
-    return status;
-}
-
 static bool has_kernel(const trd_node *n, void *user)
 {
     const trd__cpu_info *info = user;
@@ -209,7 +163,7 @@ trd_status trd__cpu_compile(const trd__cpu_info *info, const trd_log_sink *log, 
     trd__executable *e = trd__calloc(1, sizeof *e);
     if (!e) return TRD_NO_MEMORY;
     trd__lowering l = {.info = &chosen, .log = log, .executable = e};
-    trd_status status = clone_program(program, &e->program);
+    trd_status status = trd__program_copy(program, &e->program);
     if (!status) {
         l.program = e->program;
         l.graph = &e->program->builder->graph;
