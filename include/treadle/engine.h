@@ -170,6 +170,15 @@ typedef struct trd_train_options {
 } trd_train_options;
 TRD_API trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options);
 
+/* Token-weighted evaluation over a loader from its start: eval_begin, eval_step for each batch (batches 0:
+ * all), eval_end. */
+typedef struct trd_eval_result {
+    double loss; /* sum / sum */
+    double total_weights;
+} trd_eval_result;
+TRD_API trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, int64_t batches,
+                                       trd_eval_result *result);
+
 /* What a config needs before anything runs: bytes by kind and FLOPs, exact. */
 typedef struct trd_plan {
     uint64_t parameter_bytes, optimizer_bytes, gradient_bytes, input_bytes, activation_bytes, scratch_bytes;
