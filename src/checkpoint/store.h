@@ -36,16 +36,21 @@ trd_status trd__store_remove(const trd__store *store, trd__store_name name); /* 
 /* Removes the oldest until keep are left; keep 0 keeps all. */
 trd_status trd__store_prune(const trd__store *store, size_t keep);
 
-/* Writes a checkpoint. May run on any one thread at a time, beside readers: it uses its arguments only. When
- * the name exists with the same content nothing is written; with other content it is exchanged atomically.
- * *wrote (may be NULL) tells. A failure (full disk, ...) leaves older checkpoints as they were. */
+/* Writes a checkpoint; earlier, less complete ones of its step are removed once it is durable. May run on any
+ * one thread at a time, beside readers: it uses its arguments only. Where the name exists, intact and with
+ * the same content, it stays and *wrote (may be NULL) is false; other content is exchanged atomically. A
+ * failure (full disk, ...) leaves older checkpoints as they were. */
 trd_status trd__store_save(const trd__store *store, trd__store_name name, const trd_array *arrays,
                            size_t count, const char *json, size_t json_bytes, bool *wrote);
 
-/* TRD_IO with both figures when the file system of the store has less than bytes free. */
+/* TRD_IO naming both figures when the file system of the store has less than bytes free. */
 trd_status trd__store_check_space(const trd__store *store, uint64_t bytes);
 /* Bytes that a checkpoint of these arrays takes on disk, rounded up. */
 uint64_t trd__store_bytes(const trd_array *arrays, size_t count, size_t json_bytes);
+
+/* Path of the newest intact checkpoint in a folder that another process may be writing to, NULL in *path when
+ * there is none. Nothing is created or swept. Free with trd__free. */
+trd_status trd__store_newest_path(const char *folder, char **path);
 
 typedef struct trd__stored trd__stored;
 /* Opens one checkpoint and verifies every checksum: TRD_NOT_FOUND, TRD_CORRUPT. */
@@ -63,6 +68,7 @@ size_t trd__stored_count(const trd__stored *stored);
  * close. */
 const trd_array *trd__stored_at(const trd__stored *stored, size_t i);
 const trd_array *trd__stored_find(const trd__stored *stored, const char *name); /* NULL: none */
-const char *trd__stored_json(const trd__stored *stored, size_t *bytes);         /* NUL-terminated */
+const char *trd__stored_json(const trd__stored *stored,
+                             size_t *bytes); /* NUL-terminated; bytes may be NULL */
 
 #endif
