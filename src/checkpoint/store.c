@@ -40,7 +40,7 @@ bool trd__store_parse_name(const char *text, trd__store_name *name)
 {
     char again[TRD__STORE_NAME_TEXT];
     long long step, micro = 0;
-    if (sscanf(text, "step-%18lld.m%18lld", &step, &micro) < 1) return false;
+    if (sscanf(text, "step-%18lld.m%18lld", &step, &micro) < 1 || step < 0 || micro < 0) return false;
     *name = (trd__store_name){step, micro};
     return strcmp(trd__store_name_text(*name, again), text) ==
            0; /* refuses signs, leading zeros and other tails */
@@ -211,7 +211,6 @@ static trd_status write_manifest(const char *path, trd__store_name name, const t
     trd__json_put_i64(&out, "format", TRD__STORE_FORMAT);
     trd__json_put_i64(&out, "step", name.step);
     trd__json_put_i64(&out, "micro", name.micro);
-    trd__json_put_i64(&out, "state_bytes", (int64_t)json_bytes);
     put_sum(&out, "state_xxh3", trd__checksum(json, json_bytes));
     put_sum(&out, "header_xxh3", header_sum);
     trd__json_write_key(&out, "tensors");

@@ -23,20 +23,15 @@ struct trd__stored {
     size_t json_bytes;
 };
 
-static trd_status damaged(const trd__stored *s, const char *what)
-{
-    return trd__fail(TRD_CORRUPT, "opening checkpoint %s: %s was altered or torn (checksum differs)", s->path,
-                     what);
-}
-
-static trd_status check_sum(const trd__stored *s, trd__json object, const char *key, const void *data,
-                            size_t bytes, const char *what)
+static trd_status check_sum(trd__json object, const char *key, const void *data, size_t bytes,
+                            const char *what)
 {
     char text[TRD__STORE_SUM_TEXT];
     const char *expected = "";
     TRD_TRY(trd__json_get_string(object, key, &expected));
     snprintf(text, sizeof text, "%016" PRIx64, trd__checksum(data, bytes));
-    return strcmp(text, expected) == 0 ? TRD_OK : damaged(s, what);
+    if (strcmp(text, expected) == 0) return TRD_OK;
+    return trd__fail(TRD_CORRUPT, "%s was altered or torn (its checksum differs)", what);
 }
 
 static trd_status check_name(const trd__stored *s, trd__json root)
@@ -44,15 +39,15 @@ static trd_status check_name(const trd__stored *s, trd__json root)
     int64_t format = 0, step = 0, micro = 0;
     TRD_TRY(trd__json_get_i64(root, "format", &format));
     if (format != TRD__STORE_FORMAT)
-        return trd__fail(TRD_UNSUPPORTED, "opening checkpoint %s: expected format %d, found %" PRId64,
-                         s->path, TRD__STORE_FORMAT, format);
+        return trd__fail(TRD_UNSUPPORTED,
+                         "expected format %d, found %" PRId64 "; it was written by another version",
+                         TRD__STORE_FORMAT, format);
     TRD_TRY(trd__json_get_i64(root, "step", &step));
     TRD_TRY(trd__json_get_i64(root, "micro", &micro));
     if (step == s->name.step && micro == s->name.micro) return TRD_OK;
     char text[TRD__STORE_NAME_TEXT];
-    return trd__fail(TRD_CORRUPT,
-                     "opening checkpoint %s: it was saved as %s and renamed since; give it that name back",
-                     s->path, trd__store_name_text((trd__store_name){step, micro}, text));
+    return trd__fail(TRD_CORRUPT, "it was saved as %s and renamed since; give it that name back",
+                     trd__store_name_text((trd__store_name){step, micro}, text));
 }
 
 static trd_status read_state(trd__stored *s, trd__json root)
@@ -64,8 +59,7 @@ static trd_status read_state(trd__stored *s, trd__json root)
     trd__free(path);
     TRD_TRY(status);
     s->json = trd__alloc(map.bytes + 1, 1);
-    status =
-        s->json ? check_sum(s, root, "state_xxh3", map.data, map.bytes, TRD__STORE_STATE) : TRD_NO_MEMORY;
+    status = s->json ? check_sum(root, "state_xxh3", map.data, map.bytes, TRD__STORE_STATE) : TRD_NO_MEMORY;
     if (!status) {
         if (map.bytes) memcpy(s->json, map.data, map.bytes);
         s->json[map.bytes] = '\0';
@@ -82,7 +76,7 @@ static trd_status read_tensor(trd__stored *s, trd__json entry)
     const trd__safetensor *tensor = trd__safetensors_find(s->file, name);
     if (!tensor)
         return trd__json_fail(entry, TRD_CORRUPT, "there is no tensor %s in " TRD__STORE_TENSORS, name);
-    TRD_TRY(check_sum(s, entry, "xxh3", tensor->data, tensor->bytes, tensor->name));
+    TRD_TRY(check_sum(entry, "xxh3", tensor->data, tensor->bytes, tensor->name));
     s->arrays[s->count++] = (trd_array){tensor->name, tensor->dtype, tensor->shape, tensor->data};
     return TRD_OK;
 }
@@ -97,10 +91,12 @@ static trd_status read_tensors(trd__stored *s, trd__json root)
     trd__free(path);
     TRD_TRY(status);
     const void *header = trd__safetensors_header(s->file, &header_bytes);
-    TRD_TRY(check_sum(s, root, "header_xxh3", header, header_bytes, TRD__STORE_TENSORS));
+    TRD_TRY(check_sum(root, "header_xxh3", header, header_bytes, TRD__STORE_TENSORS));
     TRD_TRY(trd__json_get_array(root, "tensors", &list));
     size_t count = trd__json_count(list);
-    if (count != trd__safetensors_count(s->file)) return damaged(s, TRD__STORE_MANIFEST);
+    if (count != trd__safetensors_count(s->file))
+        return trd__json_fail(list, TRD_CORRUPT, "expected %zu tensors, found %zu",
+                              trd__safetensors_count(s->file), count);
     s->arrays = trd__alloc(count + 1, sizeof *s->arrays);
     if (!s->arrays) return TRD_NO_MEMORY;
     for (trd__json v = trd__json_first(list); trd__json_exists(v); v = trd__json_next(v))
@@ -115,14 +111,13 @@ static trd_status open_path(trd__stored *s, const char *path)
     for (size_t end = strlen(s->path); end > 1 && s->path[end - 1] == '/';) s->path[--end] = '\0';
     const char *slash = strrchr(s->path, '/');
     if (!trd__store_parse_name(slash ? slash + 1 : s->path, &s->name))
-        return trd__fail(TRD_INVALID_ARGUMENT,
-                         "opening checkpoint %s: expected a folder named step-N or step-N.mK", path);
+        return trd__fail(TRD_INVALID_ARGUMENT, "expected a folder named step-N or step-N.mK");
     char *manifest = trd__path_join(s->path, TRD__STORE_MANIFEST);
     if (!manifest) return TRD_NO_MEMORY;
     trd__json_doc *doc;
     trd_status status = trd__json_parse_file(manifest, &doc);
     trd__free(manifest);
-    if (status) return trd__fail_in(status, "opening checkpoint %s", path);
+    TRD_TRY(status);
     trd__json root = trd__json_root(doc);
     status = check_name(s, root);
     if (!status) status = read_state(s, root);
@@ -139,7 +134,7 @@ trd_status trd__stored_open(const char *path, trd__stored **out)
     trd_status status = open_path(s, path);
     if (status) {
         trd__stored_close(s);
-        return status;
+        return trd__fail_in(status, "opening checkpoint %s", path);
     }
     *out = s;
     return TRD_OK;
