@@ -1,5 +1,6 @@
 /* One pass over the text for what cJSON lets through: invalid UTF-8, control characters and \u0000 in
- * strings, numbers outside the grammar, deep nesting. Invariant: no byte past text + bytes is read. */
+ * strings, numbers outside the grammar, control characters as white space, deep nesting. Invariant: no byte
+ * past text + bytes is read. */
 #include "formats/json_scan.h"
 
 #include <stdbool.h>
@@ -114,7 +115,7 @@ const char *trd__json_scan(const char *text, size_t bytes, size_t *at)
                 if (depth > 0) depth--;
             } else if (c == 'N' || c == 'I') {
                 reason = "NaN or Infinity, which are not JSON";
-            } else if (c == 0 || c >= 0x80) {
+            } else if (c >= 0x80 || (c < ' ' && c != '\t' && c != '\n' && c != '\r')) {
                 reason = "a byte that is neither JSON nor inside a string";
             }
             i++;

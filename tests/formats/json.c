@@ -33,6 +33,7 @@ static void refuses(void **state)
         {"{\"a\": 1, \"b\": {\"c\": 1, \"c\": 2}}", "b.c: expected each key once"},
         {"{\"a\": \"x", "without closing quote"},
         {"[1, 2", "truncated"},
+        {"[1,\v2]", "neither JSON nor inside a string"},
         {"{} x", "more text after the value"},
         {"\"\x80\"", "not UTF-8"},
         {"\"\xed\xa0\x80\"", "not UTF-8"},
