@@ -93,8 +93,8 @@ static void run_backward(const trd__cpu_call *call, int phase)
 
 static const trd__cpu_kernel forward = {.name = "reference", .plan = plan_forward, .run = run_forward};
 static const trd__cpu_kernel backward = {.name = "reference", .plan = plan_backward, .run = run_backward};
-static const trd__cpu_kernel *const forward_variants[] = {&forward, NULL};
-static const trd__cpu_kernel *const backward_variants[] = {&backward, NULL};
+static const trd__cpu_kernel *const forward_variants[] = {&trd__rms_norm_rows, &forward, NULL};
+static const trd__cpu_kernel *const backward_variants[] = {&trd__rms_norm_grad_rows, &backward, NULL};
 
 const trd__cpu_op trd__cpu_rms_norm[] = {{.op = &trd__op_rms_norm, .variants = forward_variants},
                                          {.op = &trd__op_rms_norm_grad, .variants = backward_variants},

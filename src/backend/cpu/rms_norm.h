@@ -12,4 +12,6 @@ typedef struct trd__norm_dims {
 
 trd__norm_dims trd__norm_dims_of(const trd_node *n);
 
+extern const trd__cpu_kernel trd__rms_norm_rows, trd__rms_norm_grad_rows;
+
 #endif

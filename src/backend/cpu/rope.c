@@ -1,8 +1,8 @@
 /* Rotary embedding: the table of cosines and sines, and the rotation's variant list with the plain kernel,
  * which takes every float dtype. Angles are float64 and rounded to float32 after cosine and sine. */
-#include <math.h>
+#include "backend/cpu/rope.h"
 
-#include "backend/cpu/kernel.h"
+#include <math.h>
 
 enum { TABLE_GRAIN = 16 };
 
@@ -86,7 +86,7 @@ static void run_rotate(const trd__cpu_call *call, int phase)
 static const trd__cpu_kernel table = {.name = "reference", .plan = plan_table, .run = run_table};
 static const trd__cpu_kernel rotate = {.name = "reference", .plan = plan_rotate, .run = run_rotate};
 static const trd__cpu_kernel *const table_variants[] = {&table, NULL};
-static const trd__cpu_kernel *const rotate_variants[] = {&rotate, NULL};
+static const trd__cpu_kernel *const rotate_variants[] = {&trd__rope_rows, &rotate, NULL};
 
 const trd__cpu_op trd__cpu_rope[] = {{.op = &trd__op_rope_table, .variants = table_variants},
                                      {.op = &trd__op_rope, .variants = rotate_variants},

@@ -1,8 +1,8 @@
 /* swiglu and its gradient: the variant lists and the plain kernels, which take every float dtype and work in
  * float64. */
-#include <math.h>
+#include "backend/cpu/swiglu.h"
 
-#include "backend/cpu/kernel.h"
+#include <math.h>
 
 static double sigmoid(double x)
 {
@@ -45,8 +45,8 @@ static void run_backward(const trd__cpu_call *call, int phase)
 
 static const trd__cpu_kernel forward = {.name = "reference", .plan = plan, .run = run_forward};
 static const trd__cpu_kernel backward = {.name = "reference", .plan = plan, .run = run_backward};
-static const trd__cpu_kernel *const forward_variants[] = {&forward, NULL};
-static const trd__cpu_kernel *const backward_variants[] = {&backward, NULL};
+static const trd__cpu_kernel *const forward_variants[] = {&trd__swiglu_tiles, &forward, NULL};
+static const trd__cpu_kernel *const backward_variants[] = {&trd__swiglu_tiles, &backward, NULL};
 
 const trd__cpu_op trd__cpu_swiglu[] = {{.op = &trd__op_swiglu, .variants = forward_variants},
                                        {.op = &trd__op_swiglu_grad, .variants = backward_variants},

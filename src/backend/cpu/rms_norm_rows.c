@@ -1,0 +1,139 @@
+/* rms_norm and its gradient by rows with the vector loops. A worker takes a run of rows; for the scale's
+ * gradient each keeps its own sum, and phase 1 adds the sums in the order of the workers. */
+#include <math.h>
+
+#include "backend/cpu/rms_norm.h"
+#include "backend/cpu/row_math.h"
+
+enum { ROW_GRAIN = 4, COLUMN_GRAIN = 64, SMALL = 1 << 14 };
+
+typedef struct rows_plan {
+    const trd__row_math *math;
+    trd__norm_dims d;
+    int64_t width; /* channels rounded up to whole cache lines */
+} rows_plan;
+
+static const char *refuse(const trd_node *n, const trd__cpu_info *info)
+{
+    (void)info;
+    bool known = true;
+    for (int i = 0; i < n->input_count; i++)
+        known = known && (!n->inputs[i].node || trd__is_f32_or_bf16(trd__type_of(n->inputs[i])->dtype));
+    for (int i = 0; i < n->result_count; i++) known = known && trd__is_f32_or_bf16(n->results[i].dtype);
+    return known ? NULL : "only float32 and bfloat16";
+}
+
+static rows_plan *make_plan(const trd_node *n, trd__cpu_plan *plan)
+{
+    rows_plan *p = trd__arena_alloc(plan->arena, 1, sizeof *p);
+    if (!p) return NULL;
+    p->math = trd__row_math_for(plan->info->isa);
+    p->d = trd__norm_dims_of(n);
+    p->width = (p->d.channels + 15) / 16 * 16;
+    plan->state = p;
+    plan->workers = p->d.rows * p->d.channels < SMALL ? 1 : 0;
+    return p;
+}
+
+static float inverse_rms(const rows_plan *p, const float *x)
+{
+    double mean = (double)p->math->dot(x, x, p->d.channels) / (double)p->d.channels;
+    return (float)(1.0 / sqrt(mean + p->d.eps));
+}
+
+static trd_status plan_forward(const trd_node *n, trd__cpu_plan *plan)
+{
+    rows_plan *p = make_plan(n, plan);
+    if (!p) return TRD_NO_MEMORY;
+    plan->worker_bytes = (size_t)(2 * p->width) * sizeof(float);
+    plan->in_place[0] = 0 + 1;
+    return TRD_OK;
+}
+
+static void run_forward(const trd__cpu_call *call, int phase)
+{
+    (void)phase;
+    const rows_plan *p = call->state;
+    const trd__norm_dims *d = &p->d;
+    float *wide = call->worker_scratch, *wide_scale = wide + p->width;
+    const float *scale = trd__row_read(p->math, d->scale_dtype, call->inputs[1], 0, d->channels, wide_scale);
+    int64_t begin, end;
+    trd__partition(call->worker, call->workers, d->rows, ROW_GRAIN, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        int64_t at = row * d->channels;
+        const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, d->channels, wide);
+        float *y = trd__row_target(d->dtype, call->outputs[0], at, wide);
+        p->math->norm(x, scale, inverse_rms(p, x), y, d->channels);
+        trd__row_write(p->math, d->dtype, y, call->outputs[0], at, d->channels);
+    }
+}
+
+static trd_status plan_backward(const trd_node *n, trd__cpu_plan *plan)
+{
+    rows_plan *p = make_plan(n, plan);
+    if (!p) return TRD_NO_MEMORY;
+    int workers = plan->workers == 1 ? 1 : plan->info->workers;
+    plan->worker_bytes = (size_t)(3 * p->width) * sizeof(float);
+    plan->shared_bytes = (size_t)(workers * p->width) * sizeof(float);
+    plan->phases = 2;
+    plan->in_place[0] = 2 + 1;
+    if (n->inputs[3].node) plan->in_place[1] = 3 + 1;
+    return TRD_OK;
+}
+
+/* dx of a worker's rows, and its sum for the scale's gradient. */
+static void gradient_rows(const rows_plan *p, const trd__cpu_call *call)
+{
+    const trd__norm_dims *d = &p->d;
+    float *wide_x = call->worker_scratch, *wide_dy = wide_x + p->width, *wide_scale = wide_dy + p->width;
+    float *d_scale = (float *)call->shared_scratch + call->worker * p->width;
+    const float *scale = trd__row_read(p->math, d->scale_dtype, call->inputs[1], 0, d->channels, wide_scale);
+    memset(d_scale, 0, (size_t)p->width * sizeof *d_scale);
+    int64_t begin, end;
+    trd__partition(call->worker, call->workers, d->rows, ROW_GRAIN, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        int64_t at = row * d->channels;
+        const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, d->channels, wide_x);
+        const float *dy = trd__row_read(p->math, d->dtype, call->inputs[2], at, d->channels, wide_dy);
+        float r = inverse_rms(p, x);
+        float shared = r * r * r * p->math->dot3(dy, scale, x, d->channels) / (float)d->channels;
+        float *dx = call->outputs[0] ? trd__row_target(d->dtype, call->outputs[0], at, wide_dy) : NULL;
+        p->math->norm_gradient(x, scale, dy, r, shared, dx, d_scale, d->channels);
+        if (dx) trd__row_write(p->math, d->dtype, dx, call->outputs[0], at, d->channels);
+    }
+}
+
+static void add_sums(const rows_plan *p, const trd__cpu_call *call)
+{
+    float *sums = call->shared_scratch;
+    trd_dtype out = call->node->results[1].dtype;
+    int64_t begin, end;
+    trd__partition(call->worker, call->workers, p->d.channels, COLUMN_GRAIN, &begin, &end);
+    if (begin == end || !call->outputs[1]) return;
+    for (int w = 1; w < call->workers; w++)
+        p->math->add(sums + begin, sums + w * p->width + begin, sums + begin, end - begin);
+    const void *accumulator = call->inputs[3];
+    if (out == TRD_BF16 && accumulator)
+        p->math->narrow_add(sums + begin, (const trd__bf16 *)accumulator + begin,
+                            (trd__bf16 *)call->outputs[1] + begin, end - begin);
+    else if (out == TRD_BF16)
+        p->math->narrow(sums + begin, (trd__bf16 *)call->outputs[1] + begin, end - begin);
+    else if (accumulator)
+        p->math->add(sums + begin, (const float *)accumulator + begin, (float *)call->outputs[1] + begin,
+                     end - begin);
+    else
+        memcpy((float *)call->outputs[1] + begin, sums + begin, (size_t)(end - begin) * sizeof *sums);
+}
+
+static void run_backward(const trd__cpu_call *call, int phase)
+{
+    if (phase == 0)
+        gradient_rows(call->state, call);
+    else
+        add_sums(call->state, call);
+}
+
+const trd__cpu_kernel trd__rms_norm_rows = {
+    .name = "rows", .refuse = refuse, .plan = plan_forward, .run = run_forward};
+const trd__cpu_kernel trd__rms_norm_grad_rows = {
+    .name = "rows", .refuse = refuse, .plan = plan_backward, .run = run_backward};
