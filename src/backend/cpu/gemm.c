@@ -10,7 +10,10 @@
 /* Rows and columns the library computes together, and the panels of the widening driver: each of the three
  * panels takes 1 MiB at most. */
 enum { ROW_GRAIN = 16, COLUMN_GRAIN = 48, PANEL_M = 512, PANEL_N = 512, PANEL_K = 512 };
-enum { TINY = 4096 }; /* multiply-adds below which a call of the library costs more than the product */
+enum {
+    TINY = 256
+}; /* n * k below which a call of the library costs more than a plain loop; not m, so that rows
+      keep their bits */
 
 static int64_t smaller(int64_t x, int64_t y)
 {
@@ -35,7 +38,7 @@ void trd__sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_
                 const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
     if (m <= 0 || n <= 0) return;
-    if (m * n * k <= TINY) { /* k = 0 too: the library would leave C as it is */
+    if (n * k <= TINY) { /* k = 0 too: the library would leave C as it is */
         plain(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
         return;
     }

@@ -142,8 +142,8 @@ static trd_status plan_forward(const trd_node *n, trd__cpu_plan *plan)
 
 static const trd__cpu_kernel forward = {.name = "reference", .plan = plan_forward, .run = run_forward};
 static const trd__cpu_kernel backward = {.name = "reference", .plan = plan_backward, .run = run_backward};
-static const trd__cpu_kernel *const forward_variants[] = {&forward, NULL};
-static const trd__cpu_kernel *const backward_variants[] = {&backward, NULL};
+static const trd__cpu_kernel *const forward_variants[] = {&trd__token_logprobs_blocks, &forward, NULL};
+static const trd__cpu_kernel *const backward_variants[] = {&trd__token_logprobs_grad_blocks, &backward, NULL};
 
 const trd__cpu_op trd__cpu_token_logprobs[] = {
     {.op = &trd__op_token_logprobs, .variants = forward_variants},

@@ -13,4 +13,7 @@ typedef struct trd__logprobs_dims {
 trd__logprobs_dims trd__logprobs_dims_of(const trd_node *n);
 bool trd__logprobs_row_on(const trd__cpu_call *call, int64_t row); /* inside the row mask */
 
+/* Fast variants, in token_logprobs_blocks*.c. */
+extern const trd__cpu_kernel trd__token_logprobs_blocks, trd__token_logprobs_grad_blocks;
+
 #endif
