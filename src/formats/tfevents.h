@@ -1,11 +1,12 @@
 /* Writes scalars to a TensorBoard event file: records of a protobuf Event framed by length and masked
- * CRC-32C. Invariant: after a successful flush the file holds whole records only. */
+ * CRC-32C. Invariant: after a successful flush the file holds whole records only. One thread at a time per
+ * file. */
 #ifndef TRD_FORMATS_TFEVENTS_H
 #define TRD_FORMATS_TFEVENTS_H
 
-#include "base/status.h"
-
 #include <stdint.h>
+
+#include "base/status.h"
 
 typedef struct trd__tfevents trd__tfevents;
 
