@@ -33,6 +33,12 @@ typedef struct variant {
     trd__remat_policy policy;
 } variant;
 
+/* dtype of log-probabilities, weights and loss. */
+static trd_dtype wide(const variant *how)
+{
+    return how->dtype == TRD_F64 ? TRD_F64 : TRD_F32;
+}
+
 static void parameter_entries(trd_dtype dtype, trd__entry *e)
 {
     e[EMBED] = test_entry("embed", dtype, TRD__SHAPE(V, C));
@@ -86,8 +92,8 @@ static trd__program *build(const variant *how)
     parameter_entries(how->dtype, params);
     static const char *const names[] = {"ids", "segments", "positions", "targets", "weights"};
     for (int i = 0; i < INPUTS; i++)
-        inputs[i] = test_entry(names[i], i == WEIGHTS ? how->dtype : TRD_I32, TRD__SHAPE(B, T));
-    trd__entry loss_entry = test_entry("loss", how->dtype, trd__shape_scalar());
+        inputs[i] = test_entry(names[i], i == WEIGHTS ? wide(how) : TRD_I32, TRD__SHAPE(B, T));
+    trd__entry loss_entry = test_entry("loss", wide(how), trd__shape_scalar());
     assert_int_equal(trd__program_create("numerics", &p), TRD_OK);
     trd__program_slot(p, "params", TRD__READ, params, PARAMS);
     trd__program_slot(p, "inputs", TRD__READ, inputs, INPUTS);
@@ -220,7 +226,7 @@ static unsigned char *run_bytes(const variant *how, size_t *bytes)
     *bytes = 0;
     for (int i = 0; i < PARAMS; i++)
         *bytes += (size_t)test_count(m.sets[SLOT_GRADIENTS], i) * trd_dtype_bytes(how->dtype);
-    *bytes += trd_dtype_bytes(how->dtype);
+    *bytes += trd_dtype_bytes(wide(how));
     unsigned char *data = trd__calloc(1, *bytes);
     assert_non_null(data);
     size_t at = 0;
@@ -236,7 +242,7 @@ static unsigned char *run_bytes(const variant *how, size_t *bytes)
 static void remat_changes_no_bit(void **state)
 {
     (void)state;
-    static const trd_dtype dtypes[] = {TRD_F32, TRD_F64};
+    static const trd_dtype dtypes[] = {TRD_F32, TRD_BF16, TRD_F64};
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
         for (int merged = 0; merged < 2; merged++) {
             variant how = {.dtype = dtypes[d], .merged = merged};
