@@ -1,6 +1,7 @@
 /* Generic passes over a program. They know ops only by their descriptors; each rewrites program->builder's
  * graph into a new node list (old nodes stay in the arena) and updates the outputs. Values a caller holds
- * across a pass may be stale: read program->outputs and ask for inputs again. */
+ * across a pass may be stale: read program->outputs and ask for inputs again. A program on which a pass
+ * failed may only be freed. */
 #ifndef TRD_GRAPH_PASSES_H
 #define TRD_GRAPH_PASSES_H
 
@@ -8,7 +9,7 @@
 
 #include "graph/program.h"
 
-typedef enum trd__remat { TRD__REMAT_NONE, TRD__REMAT_MINIMAL, TRD__REMAT_FULL } trd__remat_policy;
+typedef enum trd__remat_policy { TRD__REMAT_NONE, TRD__REMAT_MINIMAL, TRD__REMAT_FULL } trd__remat_policy;
 
 trd_status trd__verify(const trd__program *program); /* order, types by re-running infer, output bindings */
 trd_status trd__dce(trd__program *program);          /* drops nodes no output depends on */
