@@ -121,6 +121,8 @@ typedef struct trd_step_metrics {
 } trd_step_metrics;
 /* The newest finished step's metrics; flushes what is queued. Valid until the next call on the engine. */
 TRD_API trd_status trd_engine_get_metrics(trd_engine *engine, bool clear, trd_step_metrics *metrics);
+/* The newest evaluation's metrics (step -1: none yet). Valid until the next evaluation ends. */
+TRD_API trd_status trd_engine_get_eval_metrics(trd_engine *engine, trd_step_metrics *metrics);
 /* Up to 128 steps, oldest first. */
 TRD_API trd_status trd_engine_get_metrics_history(trd_engine *engine, bool clear,
                                                   const trd_step_metrics **steps, int *count);

@@ -1,0 +1,313 @@
+/* Creating, configuring and closing an engine. Invariant: an engine that create returned is whole; close
+ * undoes creation in reverse order whatever happened in between. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "engine/internal.h"
+
+trd_engine_options trd_engine_defaults(void)
+{
+    return (trd_engine_options){
+        .dtype = TRD_F32,
+        .weight_dtype = TRD_F32,
+        .grad_dtype = TRD_F32,
+        .rows = 1,
+        .length = 1024,
+        .gradient_accumulation_steps = 1,
+        .optimizer = {.type = "adamw",
+                      .b1 = 0.9,
+                      .b2 = 0.95,
+                      .eps = 1e-8,
+                      .weight_decay = 0.1,
+                      .mu_dtype = TRD_F32},
+        .schedule = {.type = TRD_SCHEDULE_COSINE,
+                     .learning_rate = 3e-5,
+                     .warmup_steps_fraction = 0.1,
+                     .final_fraction = 0.1,
+                     .decay_steps_fraction = 0.1},
+        .gradient_clipping_threshold = 1.0,
+        .skip_step_on_nonfinite = true,
+        .skip_step_interval = 128,
+        .skip_step_scaling_factor = 6.0,
+        .max_inflight_computations = 2,
+        .checkpoint_period = 10000,
+        .async_checkpointing = true,
+    };
+}
+
+trd_status trd__engine_fail(trd_engine *engine, trd_status status, const char *doing)
+{
+    if (engine->sticky == TRD_OK) {
+        trd__fail_in(status, "step %lld: %s", (long long)engine->step + 1, doing);
+        engine->sticky = status;
+        snprintf(engine->sticky_message, sizeof engine->sticky_message, "%s", trd_error_message());
+    }
+    return trd__fail(engine->sticky, "%s", engine->sticky_message);
+}
+
+void trd__engine_defer(trd_engine *engine, trd_status status)
+{
+    if (status == TRD_OK || engine->deferred != TRD_OK) return;
+    engine->deferred = status;
+    snprintf(engine->deferred_message, sizeof engine->deferred_message, "%s", trd_error_message());
+    trd__log(&engine->options.log, TRD_LOG_ERROR, "%s", engine->deferred_message);
+}
+
+trd_status trd__engine_check(trd_engine *engine)
+{
+    if (engine->sticky != TRD_OK) return trd__fail(engine->sticky, "%s", engine->sticky_message);
+    if (engine->saver) trd__saver_poll(engine);
+    if (engine->deferred == TRD_OK) return TRD_OK;
+    trd_status status = engine->deferred;
+    engine->deferred = TRD_OK;
+    return trd__fail(status, "%s", engine->deferred_message);
+}
+
+static trd_status check_options(const trd_engine_options *o)
+{
+    struct {
+        const char *name;
+        int64_t value, least;
+    } const whole[] = {{"micro_batch_size_to_train_on", o->rows, 1},
+                       {"max_target_length", o->length, 1},
+                       {"gradient_accumulation_steps", o->gradient_accumulation_steps, 1},
+                       {"steps", o->steps, 0},
+                       {"max_inflight_computations", o->max_inflight_computations, 1},
+                       {"skip_step_interval", o->skip_step_on_spikes ? o->skip_step_interval : 2, 2},
+                       {"checkpoint_period", o->checkpoint_directory ? o->checkpoint_period : 1, 1},
+                       {"max_num_checkpoints_to_keep", o->max_num_checkpoints_to_keep, 0}};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        if (whole[i].value < whole[i].least)
+            return trd__fail(TRD_INVALID_ARGUMENT, "creating an engine: %s expected %lld or more, found %lld",
+                             whole[i].name, (long long)whole[i].least, (long long)whole[i].value);
+    if (!(o->gradient_clipping_threshold >= 0))
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "creating an engine: gradient_clipping_threshold expected 0 (off) or more, found %g",
+                         o->gradient_clipping_threshold);
+    const struct {
+        const char *name;
+        trd_dtype value;
+    } dtypes[] = {{"dtype", o->dtype}, {"weight_dtype", o->weight_dtype}, {"grad_dtype", o->grad_dtype}};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (dtypes[i].value != TRD_F32 && dtypes[i].value != TRD_BF16)
+            return trd__fail(TRD_INVALID_ARGUMENT,
+                             "creating an engine: %s expected float32 or bfloat16, found %s", dtypes[i].name,
+                             trd_dtype_name(dtypes[i].value));
+    return TRD_OK;
+}
+
+static trd_status copy_text(trd__arena *arena, const char **text)
+{
+    if (!*text) return TRD_OK;
+    *text = trd__arena_strdup(arena, *text);
+    return *text ? TRD_OK : TRD_NO_MEMORY;
+}
+
+/* Takes the options over: every text and list becomes the engine's own. */
+static trd_status copy_options(trd_engine *engine)
+{
+    trd_engine_options *o = &engine->options;
+    const char **texts[] = {&o->model_name,           &o->load_parameters_path, &o->optimizer.type, &o->backend,
+                            &o->checkpoint_directory, &o->metrics_prefix,       &o->fingerprint};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TRD_TRY(copy_text(engine->arena, texts[i]));
+    size_t masks = (size_t)o->optimizer.mask_count, sinks = (size_t)o->sink_count;
+    const char **mask = trd__arena_alloc(engine->arena, masks + 1, sizeof *mask);
+    trd_metric_sink *own = trd__arena_alloc(engine->arena, sinks + 1, sizeof *own);
+    if (!mask || !own) return TRD_NO_MEMORY;
+    for (size_t i = 0; i < masks; i++) {
+        mask[i] = o->optimizer.mask[i];
+        TRD_TRY(copy_text(engine->arena, &mask[i]));
+    }
+    if (sinks) memcpy(own, o->sinks, sinks * sizeof *own);
+    o->optimizer.mask = mask;
+    o->sinks = own;
+    if (o->schedule.schedule_steps <= 0) o->schedule.schedule_steps = o->steps;
+    return TRD_OK;
+}
+
+static trd_status create_optimizer(trd_engine *engine)
+{
+    const trd_optimizer_options *o = &engine->options.optimizer;
+    TRD_TRY(trd__optimizer_find(o->type, &engine->optimizer));
+    if (engine->optimizer->check) TRD_TRY(engine->optimizer->check(o));
+    engine->decays =
+        trd__arena_alloc(engine->arena, (size_t)engine->model->parameter_count + 1, sizeof *engine->decays);
+    if (!engine->decays) return TRD_NO_MEMORY;
+    return trd__optimizer_decays(o, engine->model, engine->decays);
+}
+
+static trd_status create_sets(trd_engine *engine)
+{
+    static const char *const names[TRD__STATE_ROLES] = {"params", "optimizer", "gradients"};
+    const trd__backend_table *table = engine->backend->table;
+    for (int role = 0; role < TRD__STATE_ROLES; role++)
+        TRD_TRY(table->set_create(engine->backend, names[role], engine->layout[role].entries,
+                                  engine->layout[role].count, &engine->state[role]));
+    engine->flight_count = engine->max_inflight + 2;
+    engine->flights = trd__arena_alloc(engine->arena, (size_t)engine->flight_count, sizeof *engine->flights);
+    engine->scalar_ring =
+        trd__arena_alloc(engine->arena, (size_t)engine->max_inflight + 1, sizeof *engine->scalar_ring);
+    if (!engine->flights || !engine->scalar_ring) return TRD_NO_MEMORY;
+    const trd__layout *results = &engine->layout[TRD__ROLE_RESULTS];
+    for (int i = 0; i < engine->flight_count; i++)
+        TRD_TRY(table->set_create(engine->backend, "results", results->entries, results->count,
+                                  &engine->flights[i].results));
+    const trd__layout *scalars = &engine->layout[TRD__ROLE_SCALARS];
+    for (int i = 0; i <= engine->max_inflight; i++)
+        TRD_TRY(table->set_create(engine->backend, "scalars", scalars->entries, scalars->count,
+                                  &engine->scalar_ring[i]));
+    return TRD_OK;
+}
+
+static trd_status create_core(trd_engine *engine)
+{
+    const trd_engine_options *o = &engine->options;
+    trd__backend_options backend = {.name = o->backend, .threads = o->num_threads, .log = o->log};
+    if (!engine->model) TRD_TRY(trd__weights_load_model(engine));
+    TRD_TRY(create_optimizer(engine));
+    TRD_TRY(trd__layout_build(engine));
+    return trd__backend_create(&backend, &engine->backend);
+}
+
+static trd_status create_state(trd_engine *engine)
+{
+    if (engine->options.checkpoint_directory) TRD_TRY(trd__saver_create(engine));
+    TRD_TRY(create_sets(engine));
+    TRD_TRY(trd__metrics_create(engine));
+    return trd__weights_fill(engine);
+}
+
+static void free_sets(trd_engine *engine)
+{
+    const trd__backend_table *table = engine->backend->table;
+    for (int i = 0; engine->scalar_ring && i <= engine->max_inflight; i++)
+        if (engine->scalar_ring[i]) table->set_free(engine->backend, engine->scalar_ring[i]);
+    for (int i = 0; engine->flights && i < engine->flight_count; i++)
+        if (engine->flights[i].results) table->set_free(engine->backend, engine->flights[i].results);
+    for (int role = TRD__STATE_ROLES - 1; role >= 0; role--)
+        if (engine->state[role]) table->set_free(engine->backend, engine->state[role]);
+}
+
+static void destroy(trd_engine *engine)
+{
+    trd__saver_free(engine);
+    if (engine->backend) {
+        trd__programs_drop(engine);
+        free_sets(engine);
+    }
+    trd__backend_free(engine->backend);
+    trd__metrics_free(engine);
+    trd__weights_release(engine);
+    trd_model_free(engine->model);
+    trd__arena_free(engine->arena);
+    trd__free(engine);
+}
+
+static trd_status create(const trd_engine_options *options, trd_model *model, bool with_state,
+                         trd_engine **created)
+{
+    *created = NULL;
+    trd_engine *engine = trd__calloc(1, sizeof *engine);
+    if (!engine) {
+        trd_model_free(model);
+        return TRD_NO_MEMORY;
+    }
+    engine->options = *options;
+    engine->options.sink_count = 0; /* taken over on success only */
+    engine->model = model;
+    engine->max_inflight = options->max_inflight_computations;
+    engine->loss = trd_loss_sft;
+    engine->arena = trd__arena_create();
+    trd_status status = engine->arena ? check_options(options) : TRD_NO_MEMORY;
+    engine->options.sink_count = options->sink_count;
+    if (status == TRD_OK) status = copy_options(engine);
+    if (status == TRD_OK) status = create_core(engine);
+    if (status == TRD_OK && with_state) status = create_state(engine);
+    if (status != TRD_OK) {
+        destroy(engine);
+        return status;
+    }
+    *created = engine;
+    return TRD_OK;
+}
+
+trd_status trd_engine_create(const trd_engine_options *options, trd_engine **engine)
+{
+    return create(options, NULL, true, engine);
+}
+
+trd_status trd__engine_create_with_model(const trd_engine_options *options, trd_model *model,
+                                         trd_engine **engine)
+{
+    return create(options, model, true, engine);
+}
+
+trd_status trd__engine_create_bare(const trd_engine_options *options, trd_engine **engine)
+{
+    trd_engine_options bare = *options;
+    bare.sink_count = 0;
+    bare.checkpoint_directory = NULL;
+    return create(&bare, NULL, false, engine);
+}
+
+void trd__engine_destroy_bare(trd_engine *engine)
+{
+    if (engine) destroy(engine);
+}
+
+static void keep_first(trd_status *first, trd_status status)
+{
+    if (*first == TRD_OK) *first = status;
+}
+
+trd_status trd_engine_close(trd_engine *engine)
+{
+    if (!engine) return TRD_OK;
+    trd_status first = engine->sticky == TRD_OK ? trd__queue_flush(engine) : TRD_OK;
+    if (first == TRD_OK && engine->sticky == TRD_OK && engine->saver && engine->dirty)
+        first = trd_engine_save(engine, NULL, true, NULL);
+    if (engine->saver) keep_first(&first, trd__saver_wait(engine));
+    keep_first(&first, trd__metrics_flush_sinks(engine));
+    keep_first(&first, trd__metrics_close(engine));
+    if (first == TRD_OK && engine->deferred != TRD_OK)
+        first = trd__fail(engine->deferred, "%s", engine->deferred_message);
+    destroy(engine);
+    return first;
+}
+
+/* Queued results are published first, then every program goes: the next call compiles for the new loss. */
+static trd_status replace_programs(trd_engine *engine)
+{
+    TRD_TRY(trd__engine_check(engine));
+    TRD_TRY(trd__queue_flush(engine));
+    trd__programs_drop(engine);
+    return TRD_OK;
+}
+
+trd_status trd_engine_with_loss_fn(trd_engine *engine, trd_loss_function loss, void *user)
+{
+    if (!loss) return trd__fail(TRD_INVALID_ARGUMENT, "setting the loss: expected a function, found NULL");
+    TRD_TRY(replace_programs(engine));
+    engine->loss = loss;
+    engine->loss_user = user;
+    return TRD_OK;
+}
+
+trd_status trd_engine_with_eval_loss_fn(trd_engine *engine, trd_loss_function loss, void *user)
+{
+    TRD_TRY(replace_programs(engine));
+    engine->eval_loss = loss;
+    engine->eval_loss_user = user;
+    return TRD_OK;
+}
+
+trd_status trd_engine_with_gen_model_input_fn(trd_engine *engine, trd_gen_model_input_function adapter,
+                                              void *user)
+{
+    TRD_TRY(trd__engine_check(engine));
+    engine->adapter = adapter;
+    engine->adapter_user = user;
+    return TRD_OK;
+}

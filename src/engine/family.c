@@ -1,0 +1,159 @@
+/* Families of programs: one per payload signature, which is the length, the extra arrays (name, dtype, shape)
+ * and the constants. Invariant: two payloads share a family exactly when the same programs serve both. */
+#include <stdint.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/shape.h"
+#include "engine/internal.h"
+
+/* The shape an extra has in the program: its rows padded to the compiled batch. */
+static trd_shape compiled_shape(const trd_engine *engine, const trd_batch *batch, const trd_array *extra)
+{
+    trd_shape shape = trd__shape_of(extra->shape.rank, extra->shape.dim);
+    if (shape.rank > 0 && shape.dim[0] == batch->rows) shape.dim[0] = engine->options.rows;
+    return shape;
+}
+
+static bool same_extras(const trd_engine *engine, const trd__family *family, const trd_batch *batch)
+{
+    if (family->inputs.count != TRD__INPUT_COUNT + batch->extra_count) return false;
+    for (int i = 0; i < batch->extra_count; i++) {
+        const trd__entry *entry = &family->inputs.entries[TRD__INPUT_COUNT + i];
+        trd_shape shape = compiled_shape(engine, batch, &batch->extras[i]);
+        if (entry->dtype != batch->extras[i].dtype || !trd__shape_equal(&entry->shape, &shape) ||
+            strcmp(entry->name, batch->extras[i].name) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool same_constants(const trd__family *family, const trd_batch *batch)
+{
+    if (family->constant_count != batch->constant_count) return false;
+    for (int i = 0; i < batch->constant_count; i++)
+        if (memcmp(&family->constants[i].value, &batch->constants[i].value, sizeof(double)) != 0 ||
+            strcmp(family->constants[i].name, batch->constants[i].name) != 0)
+            return false;
+    return true;
+}
+
+static trd_status family_inputs(const trd_engine *engine, const trd_batch *batch, trd__family *family)
+{
+    static const char *const names[TRD__INPUT_COUNT] = {"token_ids", "segment_ids", "positions",
+                                                        "loss_weights"};
+    static const char *const axes[] = {"activation_batch", "activation_length"};
+    int count = TRD__INPUT_COUNT + batch->extra_count;
+    trd__entry *entries = trd__arena_alloc(family->arena, (size_t)count, sizeof *entries);
+    if (!entries) return TRD_NO_MEMORY;
+    family->inputs = (trd__layout){entries, count};
+    for (int i = 0; i < TRD__INPUT_COUNT; i++)
+        entries[i] = (trd__entry){.name = names[i],
+                                  .dtype = i == TRD__INPUT_WEIGHTS ? TRD_F32 : TRD_I32,
+                                  .shape = TRD__SHAPE(engine->options.rows, batch->length),
+                                  .axes = {axes[0], axes[1]}};
+    for (int i = 0; i < batch->extra_count; i++) {
+        trd__entry *entry = &entries[TRD__INPUT_COUNT + i];
+        entry->name = trd__arena_strdup(family->arena, batch->extras[i].name);
+        entry->dtype = batch->extras[i].dtype;
+        entry->shape = compiled_shape(engine, batch, &batch->extras[i]);
+        if (!entry->name) return TRD_NO_MEMORY;
+    }
+    family->constants =
+        trd__arena_alloc(family->arena, (size_t)batch->constant_count + 1, sizeof *family->constants);
+    if (!family->constants) return TRD_NO_MEMORY;
+    for (int i = 0; i < batch->constant_count; i++) {
+        const char *name = trd__arena_strdup(family->arena, batch->constants[i].name);
+        if (!name) return TRD_NO_MEMORY;
+        family->constants[i] = (trd_constant){name, batch->constants[i].value};
+    }
+    family->constant_count = batch->constant_count;
+    return TRD_OK;
+}
+
+static trd_status family_create(trd_engine *engine, const trd_batch *batch, trd__family **created)
+{
+    trd__family *family = trd__calloc(1, sizeof *family);
+    if (!family) return TRD_NO_MEMORY;
+    family->length = batch->length;
+    family->arena = trd__arena_create();
+    trd_status status = family->arena ? family_inputs(engine, batch, family) : TRD_NO_MEMORY;
+    if (status != TRD_OK) {
+        trd__arena_free(family->arena);
+        trd__free(family);
+        return status;
+    }
+    *created = family;
+    return TRD_OK;
+}
+
+trd_status trd__family_find(trd_engine *engine, const trd_batch *batch, trd__family **family)
+{
+    for (trd__family *f = engine->families; f; f = f->next)
+        if (f->length == batch->length && same_extras(engine, f, batch) && same_constants(f, batch)) {
+            *family = f;
+            return TRD_OK;
+        }
+    TRD_TRY(family_create(engine, batch, family));
+    (*family)->next = engine->families;
+    engine->families = *family;
+    return TRD_OK;
+}
+
+static trd_status reserve_staging(const trd_engine *engine, trd__family *family)
+{
+    size_t count = (size_t)engine->options.rows * (size_t)family->length;
+    trd__arena *arena = family->arena;
+    family->tokens = trd__arena_alloc(arena, count, sizeof *family->tokens);
+    family->segments = trd__arena_alloc(arena, count, sizeof *family->segments);
+    family->positions = trd__arena_alloc(arena, count, sizeof *family->positions);
+    family->weights = trd__arena_alloc(arena, count, sizeof *family->weights);
+    if (!family->tokens || !family->segments || !family->positions || !family->weights) return TRD_NO_MEMORY;
+    for (int i = TRD__INPUT_COUNT; i < family->inputs.count; i++) {
+        const trd__entry *entry = &family->inputs.entries[i];
+        family->extra[i - TRD__INPUT_COUNT] = trd__arena_alloc(
+            arena, (size_t)trd__shape_count(&entry->shape) + 1, trd_dtype_bytes(entry->dtype));
+        if (!family->extra[i - TRD__INPUT_COUNT]) return TRD_NO_MEMORY;
+    }
+    return TRD_OK;
+}
+
+trd_status trd__family_rings(trd_engine *engine, trd__family *family)
+{
+    if (family->ring_size) return TRD_OK;
+    if (!family->tokens) TRD_TRY(reserve_staging(engine, family));
+    int size = engine->max_inflight + 1;
+    if (!family->ring) family->ring = trd__arena_alloc(family->arena, (size_t)size, sizeof(trd__set *));
+    if (!family->ring) return TRD_NO_MEMORY;
+    for (int i = 0; i < size; i++)
+        if (!family->ring[i])
+            TRD_TRY(engine->backend->table->set_create(engine->backend, "inputs", family->inputs.entries,
+                                                       family->inputs.count, &family->ring[i]));
+    family->ring_size = size;
+    return TRD_OK;
+}
+
+void trd__forward_free(trd_engine *engine, trd__forward *forward)
+{
+    const trd__backend_table *table = engine->backend->table;
+    if (forward->compiled.executable) table->executable_free(engine->backend, forward->compiled.executable);
+    if (forward->results) table->set_free(engine->backend, forward->results);
+    trd__free(forward);
+}
+
+void trd__family_free(trd_engine *engine, trd__family *family)
+{
+    const trd__backend_table *table = engine->backend->table;
+    while (family->forwards) {
+        trd__forward *f = family->forwards;
+        family->forwards = f->next;
+        trd__forward_free(engine, f);
+    }
+    for (int kind = 0; kind < TRD__PROGRAM_COUNT; kind++)
+        if (family->programs[kind].executable)
+            table->executable_free(engine->backend, family->programs[kind].executable);
+    for (int i = 0; family->ring && i <= engine->max_inflight; i++)
+        if (family->ring[i]) table->set_free(engine->backend, family->ring[i]);
+    trd__arena_free(family->arena);
+    trd__free(family);
+}

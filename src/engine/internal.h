@@ -1,0 +1,374 @@
+/* Inside the engine: its state, the programs it compiles and the queue of what it has dispatched.
+ *
+ * Invariants. State lives in three sets (parameters, optimizer, gradients) that every program binds to. A
+ * *family* is all programs of one payload signature. Each dispatch takes one *flight*, a ring slot that holds
+ * the event, a small result set and what the host must remember until the numbers are read, which happens in
+ * dispatch order and never before the next dispatch unless somebody asks. */
+#ifndef TRD_ENGINE_INTERNAL_H
+#define TRD_ENGINE_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include <treadle/engine.h>
+
+#include "backend/backend.h"
+#include "checkpoint/store.h"
+#include "checkpoint/weights.h"
+#include "nn/model.h"
+#include "nn/optimizer.h"
+
+/* X(name, text): what a program's slot is bound to; the text names the slot. */
+#define TRD__ROLE_LIST(X)                                                                                    \
+    X(PARAMS, "params")                                                                                      \
+    X(OPTIMIZER, "optimizer")                                                                                \
+    X(GRADIENTS, "gradients")                                                                                \
+    X(INPUTS, "inputs")                                                                                      \
+    X(SCALARS, "scalars")                                                                                    \
+    X(RESULTS, "results")
+typedef enum trd__role {
+#define TRD__ROLE_ENUM(name, text) TRD__ROLE_##name,
+    TRD__ROLE_LIST(TRD__ROLE_ENUM)
+#undef TRD__ROLE_ENUM
+        TRD__ROLE_COUNT
+} trd__role;
+enum { TRD__STATE_ROLES = TRD__ROLE_INPUTS }; /* the first three are the state */
+
+/* X(name, text): the programs. */
+#define TRD__PROGRAM_LIST(X)                                                                                 \
+    X(FIRST, "first")                                                                                        \
+    X(ACCUM, "accum")                                                                                        \
+    X(EVAL, "eval")                                                                                          \
+    X(FORWARD, "forward")                                                                                    \
+    X(UPDATE, "update")                                                                                      \
+    X(TRAIN_STEP, "train_step")
+typedef enum trd__program_kind {
+#define TRD__PROGRAM_ENUM(name, text) TRD__PROGRAM_##name,
+    TRD__PROGRAM_LIST(TRD__PROGRAM_ENUM)
+#undef TRD__PROGRAM_ENUM
+        TRD__PROGRAM_COUNT
+} trd__program_kind;
+
+/* f64 scalars behind the parameters' accumulators in the gradients set. */
+enum { TRD__SUM_DENOMINATOR, TRD__SUM_LOSS, TRD__SUM_MEANS, TRD__SUM_NONEMPTY, TRD__SUM_COUNT };
+
+/* Entries behind the parameters' states in the optimizer set; those from SPIKE on only where it is enabled.
+ */
+enum {
+    TRD__OPT_COUNT,       /* f64: updates applied */
+    TRD__OPT_SPIKE_SEEN,  /* f64: past values held, at most the interval */
+    TRD__OPT_SPIKE_NEXT,  /* f64: place of the next one */
+    TRD__OPT_SPIKE_LOSS,  /* f64 (interval) */
+    TRD__OPT_SPIKE_NORM,  /* f64 (interval) */
+    TRD__OPT_EXTRA_COUNT
+};
+
+/* Entries of a result set, all f64 scalars. */
+enum {
+    TRD__RESULT_LOSS,
+    TRD__RESULT_DENOMINATOR,
+    TRD__RESULT_NORM,
+    TRD__RESULT_SKIPPED,
+    TRD__RESULT_NONFINITE,
+    TRD__RESULT_AUX, /* (sum, denominator) of each aux metric */
+    TRD__RESULT_COUNT = TRD__RESULT_AUX + 2 * TRD_MAX_AUX
+};
+
+/* The named arrays every program family has, in this order; extras follow. */
+enum { TRD__INPUT_TOKENS, TRD__INPUT_SEGMENTS, TRD__INPUT_POSITIONS, TRD__INPUT_WEIGHTS, TRD__INPUT_COUNT };
+
+enum {
+    TRD__MAX_EXTRAS = 24,
+    TRD__HISTORY = 128,      /* steps of metrics kept */
+    TRD__STEP_METRICS = 96,  /* metrics of one step */
+    TRD__HOST_METRICS = 32,  /* recorded by the caller within one step */
+    TRD__NAMES = 512         /* different metric names an engine may see */
+};
+
+typedef struct trd__layout {
+    trd__entry *entries;
+    int count;
+} trd__layout;
+
+/* What the tracing of a loss leaves behind for the host. */
+typedef struct trd__aux_info {
+    const char *name; /* interned, with the prefix */
+    double eps, min_denom;
+} trd__aux_info;
+typedef struct trd__loss_info {
+    double eps, min_denom;
+    int aux_count;
+    trd__aux_info aux[TRD_MAX_AUX];
+} trd__loss_info;
+
+typedef struct trd__compiled {
+    trd__executable *executable; /* NULL: not compiled yet */
+    trd__program_kind kind;
+    trd__loss_info loss;
+    trd__memory_report memory;
+    double flops;                /* model FLOPs of a run with every row weighted */
+    double flops_per_weighted_row; /* the share of the head, which rows without weight do not pay */
+} trd__compiled;
+
+/* A caller's forward graph, compiled for a family. */
+typedef struct trd__forward {
+    struct trd__forward *next;
+    trd_forward_function build;
+    void *user;
+    trd__compiled compiled;
+    trd__entry output;
+    trd__set *results;
+} trd__forward;
+
+/* All programs of one payload signature: length, extra arrays, constants. */
+typedef struct trd__family {
+    struct trd__family *next;
+    trd__arena *arena;
+    int length;
+    trd__layout inputs;
+    trd_constant *constants;
+    int constant_count;
+    trd__set **ring; /* input sets, used in turn */
+    int ring_size, ring_next;
+    int32_t *tokens, *segments, *positions; /* staging, (B, T) */
+    float *weights;
+    void *extra[TRD__MAX_EXTRAS]; /* staging of extras that may have to be padded */
+    trd__compiled programs[TRD__PROGRAM_COUNT];
+    trd__forward *forwards;
+} trd__family;
+
+/* The update program for one pair of loss bounds. */
+typedef struct trd__update {
+    struct trd__update *next;
+    double eps, min_denom;
+    trd__compiled compiled;
+} trd__update;
+
+typedef struct trd__host_metric {
+    const char *name;
+    trd_aggregation aggregation;
+    double value;
+    int64_t count;
+} trd__host_metric;
+
+/* What one step accumulates on the host before its metrics are written. */
+typedef struct trd__step_record {
+    int64_t step;
+    double learning_rate;
+    uint64_t tokens; /* without padding */
+    double flops;
+    uint64_t begin_ns; /* first dispatch of the step */
+    int host_count;
+    trd__host_metric host[TRD__HOST_METRICS];
+} trd__step_record;
+
+typedef struct trd__flight {
+    trd__event event;
+    trd__set *results;
+    const trd__compiled *compiled;
+    uint64_t done_ns; /* when the host saw it finished, 0: not yet */
+    trd__step_record record; /* of update and train_step */
+} trd__flight;
+
+typedef struct trd__weighted_sum {
+    const char *name;
+    double sum, denominator, eps, min_denom;
+} trd__weighted_sum;
+
+/* Token-weighted sums of loss and aux metrics over micro-batches. */
+typedef struct trd__tally {
+    int64_t micro_batches;
+    double loss, denominator, means;
+    double eps, min_denom;
+    int aux_count;
+    trd__weighted_sum aux[TRD_MAX_AUX];
+} trd__tally;
+
+typedef struct trd__micro_pair {
+    double unreduced_sum, denominator;
+} trd__micro_pair;
+
+typedef struct trd__metric_record {
+    int64_t step;
+    int count;
+    trd_metric metrics[TRD__STEP_METRICS];
+} trd__metric_record;
+
+typedef struct trd__metrics {
+    const char *names[TRD__NAMES]; /* interned; with prefix */
+    int name_count;
+    trd__tally train, eval;
+    trd__micro_pair *pairs; /* of the step that is being collected */
+    int64_t pair_count, pair_capacity;
+    trd__metric_record *history; /* ring of TRD__HISTORY */
+    int history_first, history_count;
+    int64_t history_dropped; /* since the caller last looked */
+    trd__metric_record latest, latest_eval;
+    trd_step_metrics *view; /* TRD__HISTORY, for get_metrics_history */
+    bool begun;             /* sinks have seen begin */
+    int64_t resumed_step;
+    uint64_t last_done_ns, last_busy_ns;
+} trd__metrics;
+
+typedef struct trd__saver trd__saver;
+
+struct trd_engine {
+    trd_engine_options options; /* strings copied into arena */
+    trd__arena *arena;
+    trd_model *model;
+    char *config; /* config.json text of the weights, NULL: from a preset */
+    trd__weights *source; /* open until the parameters are filled */
+    const trd__optimizer_type *optimizer;
+    double *decays; /* weight decay of each parameter */
+    trd__backend *backend;
+
+    trd__layout layout[TRD__ROLE_COUNT]; /* inputs: empty, a family has them */
+    trd__set *state[TRD__STATE_ROLES];
+    uint64_t generation[TRD__STATE_ROLES]; /* donations; what handles compare */
+    uint64_t base_generation;              /* params' generation at base_step */
+    int64_t base_step;
+
+    trd_loss_function loss, eval_loss;
+    void *loss_user, *eval_loss_user;
+    trd_gen_model_input_function adapter;
+    void *adapter_user;
+
+    trd__family *families;
+    trd__update *updates;
+
+    trd__flight *flights; /* ring */
+    int flight_count, max_inflight;
+    uint64_t dispatched, finished, collected; /* counts; finished: known to be done */
+    trd__set **scalar_ring;                   /* learning-rate sets, used in turn */
+    int scalar_next;
+
+    int64_t step, micro_step, total_micro_steps;
+    double step_eps, step_min_denom; /* loss bounds of the accumulated micro-batches */
+    uint64_t data_position;
+    bool dirty; /* something happened since the last save or restore */
+    trd__step_record current;
+
+    trd_status sticky;
+    char sticky_message[1024];
+    trd_status deferred; /* a failed background save or sink, told by the next call */
+    char deferred_message[1024];
+
+    trd__metrics metrics;
+    trd_engine_stats stats;
+    uint64_t waited_ns; /* by the throttler in this call */
+
+    trd__saver *saver; /* NULL: checkpointing off */
+    const char **saved_names[TRD__STATE_ROLES]; /* tensor names in checkpoints, made on the first save */
+    bool finish_saved_step; /* the last checkpoint is inside a step: its end is saved whatever the period */
+};
+
+/* engine.c */
+/* Creation with a model made by the caller, which the engine takes over (freed even on failure). */
+trd_status trd__engine_create_with_model(const trd_engine_options *options, trd_model *model,
+                                         trd_engine **engine);
+/* Without state sets or weights: for plans. */
+trd_status trd__engine_create_bare(const trd_engine_options *options, trd_engine **engine);
+void trd__engine_destroy_bare(trd_engine *engine); /* NULL is fine */
+/* The first failure behind dispatch is kept and returned from then on. */
+trd_status trd__engine_fail(trd_engine *engine, trd_status status, const char *doing);
+/* What every call checks first: the sticky failure, then a deferred one (told once). */
+trd_status trd__engine_check(trd_engine *engine);
+void trd__engine_defer(trd_engine *engine, trd_status status); /* keeps the thread's message */
+
+/* layout.c */
+trd_status trd__layout_build(trd_engine *engine);
+uint64_t trd__layout_bytes(const trd__layout *layout);
+int trd__optimizer_entry(const trd_engine *engine, int extra); /* of TRD__OPT_*, -1 when not there */
+
+/* loss_graph.c, update_graph.c, programs.c */
+typedef struct trd__trace {
+    trd_engine *engine;
+    const trd__family *family; /* NULL: update */
+    trd__program *program;
+    int slot[TRD__ROLE_COUNT]; /* -1: not bound */
+    trd_inputs inputs;
+    trd_value *parameters;
+    bool differentiated;
+} trd__trace;
+trd_value trd__trace_input(trd__trace *trace, trd__role role, int entry);
+void trd__trace_output(trd__trace *trace, trd__role role, int entry, trd_value value);
+/* Loss, gradients into accumulators, sums; leaves the new accumulators in gradients and the sums in sums. */
+trd_status trd__trace_micro_batch(trd__trace *trace, bool accumulate, trd__loss_info *info,
+                                  trd_value *gradients, trd_value *sums);
+trd_status trd__trace_eval(trd__trace *trace, trd__loss_info *info);
+trd_status trd__trace_forward(trd__trace *trace, trd_forward_function build, void *user, trd_value *value);
+trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, const trd_value *gradients,
+                             const trd_value *sums);
+/* A set's place in the sets array of a run: only roles the program binds, in role order. */
+trd__access trd__program_access(trd__program_kind kind, trd__role role);
+void trd__forward_free(trd_engine *engine, trd__forward *forward);
+void trd__family_free(trd_engine *engine, trd__family *family);
+trd_status trd__family_find(trd_engine *engine, const trd_batch *batch, trd__family **family);
+trd_status trd__family_rings(trd_engine *engine, trd__family *family); /* sets and staging, once */
+trd_status trd__program_get(trd_engine *engine, trd__family *family, trd__program_kind kind,
+                            const trd__compiled **compiled);
+trd_status trd__update_get(trd_engine *engine, double eps, double min_denom, const trd__compiled **compiled);
+trd_status trd__forward_get(trd_engine *engine, trd__family *family, trd_forward_function build, void *user,
+                            trd__forward **forward);
+void trd__programs_drop(trd_engine *engine); /* everything compiled; the queue must be empty */
+
+/* payload.c */
+typedef struct trd__payload_counts {
+    int64_t tokens;        /* without padding */
+    int64_t weighted_rows; /* tokens that carry loss */
+} trd__payload_counts;
+/* Checks the whole batch before anything changes. */
+trd_status trd__payload_check(const trd_engine *engine, const trd_batch *batch);
+/* Derives, pads and zeroes weights into the family's staging; fails for segments that are no contiguous runs.
+ */
+trd_status trd__payload_stage(const trd_engine *engine, const trd_batch *batch, trd__family *family,
+                              trd__payload_counts *counts);
+/* Copies the staging into an input set. */
+trd_status trd__payload_write(trd_engine *engine, const trd__family *family, trd__set *set);
+
+/* queue.c */
+/* Waits until one more run may be queued. */
+trd_status trd__queue_admit(trd_engine *engine);
+/* Queues one run after trd__queue_admit; *flight is its slot. results NULL: the flight's own set. */
+trd_status trd__queue_run(trd_engine *engine, const trd__compiled *compiled, trd__set *inputs,
+                          trd__set *scalars, trd__set *results, trd__flight **flight);
+/* Reads what is finished, apart from the newest run. */
+trd_status trd__queue_collect_ready(trd_engine *engine);
+trd_status trd__queue_flush(trd_engine *engine); /* waits for and reads everything */
+void trd__queue_abandon(trd_engine *engine);     /* forgets what a failed device never finished */
+
+/* metrics.c, record.c */
+trd_status trd__metrics_create(trd_engine *engine);
+void trd__metrics_free(trd_engine *engine);
+const char *trd__metrics_name(trd_engine *engine, const char *name); /* NULL: no room or memory */
+/* Takes over one flight's results (TRD__RESULT_COUNT values). */
+trd_status trd__metrics_collect(trd_engine *engine, const trd__flight *flight, const double *results);
+void trd__tally_add(trd__tally *tally, const trd__loss_info *info, const double *results);
+void trd__metrics_finish_eval(trd_engine *engine);
+trd_status trd__metrics_reserve(trd_engine *engine, int64_t micro_batches);
+trd_status trd__metrics_flush_sinks(trd_engine *engine);
+trd_status trd__metrics_close(trd_engine *engine);
+void trd__metrics_history_add(trd_engine *engine, const trd__metric_record *record);
+
+/* weights.c */
+trd_status trd__weights_load_model(trd_engine *engine); /* model (and config) from name or path */
+trd_status trd__weights_fill(trd_engine *engine);       /* parameters loaded or drawn */
+void trd__weights_release(trd_engine *engine);
+
+/* saver.c */
+trd_status trd__saver_create(trd_engine *engine); /* locks the run folder and opens the store */
+void trd__saver_free(trd_engine *engine);         /* waits for the last save, unlocks */
+void trd__saver_poll(trd_engine *engine);         /* a failure of a finished save becomes deferred */
+trd_status trd__saver_wait(trd_engine *engine);   /* for the running save, and returns its status */
+
+/* The most complete checkpoint of a step, or the newest intact one (step -1). */
+trd_status trd__saver_open(trd_engine *engine, int64_t step, trd__stored **stored);
+/* TRD_IO when the file system has no room for that many more checkpoints. */
+trd_status trd__saver_check_space(trd_engine *engine, int64_t checkpoints);
+/* A state tensor's name in checkpoints, in text. */
+const char *trd__saved_name(trd__role role, const char *entry, char *text, size_t bytes);
+
+/* state.c */
+/* state.json's text in *writer, which the caller frees. */
+trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_writer *writer);
+
+#endif

@@ -1,0 +1,112 @@
+/* Layouts of the engine's sets, made from the model's parameter table before anything is compiled. Invariant:
+ * parameter i is entry i of the parameters and of the gradients, and its state k is entry i * states + k of
+ * the optimizer; scalars come behind. */
+#include "base/alloc.h"
+#include "base/shape.h"
+#include "engine/internal.h"
+
+static trd_status reserve(trd_engine *engine, trd__role role, size_t count)
+{
+    trd__layout *layout = &engine->layout[role];
+    layout->entries = trd__arena_alloc(engine->arena, count, sizeof *layout->entries);
+    if (role < TRD__STATE_ROLES) {
+        engine->saved_names[role] = trd__arena_alloc(engine->arena, count, sizeof(char *));
+        if (!engine->saved_names[role]) return TRD_NO_MEMORY;
+    }
+    return layout->entries ? TRD_OK : TRD_NO_MEMORY;
+}
+
+static trd__entry *add(trd__layout *layout, const char *name, trd_dtype dtype, trd_shape shape)
+{
+    trd__entry *entry = &layout->entries[layout->count++];
+    *entry = (trd__entry){.name = name, .dtype = dtype, .shape = shape};
+    return entry;
+}
+
+static void add_like(trd__layout *layout, const trd__parameter *p, const char *name, trd_dtype dtype)
+{
+    trd__entry *entry = add(layout, name, dtype, p->shape);
+    for (int axis = 0; axis < p->shape.rank; axis++) entry->axes[axis] = p->axes[axis];
+}
+
+static trd_status build_parameters(trd_engine *engine)
+{
+    const trd_model *model = engine->model;
+    size_t count = (size_t)model->parameter_count;
+    TRD_TRY(reserve(engine, TRD__ROLE_PARAMS, count));
+    TRD_TRY(reserve(engine, TRD__ROLE_GRADIENTS, count + TRD__SUM_COUNT));
+    for (size_t i = 0; i < count; i++) {
+        const trd__parameter *p = &model->parameters[i];
+        add_like(&engine->layout[TRD__ROLE_PARAMS], p, p->name, engine->options.weight_dtype);
+        add_like(&engine->layout[TRD__ROLE_GRADIENTS], p, p->name, engine->options.grad_dtype);
+    }
+    static const char *const sums[TRD__SUM_COUNT] = {"denominator", "loss_sum", "sum_of_means",
+                                                     "nonempty_micro_batches"};
+    for (int i = 0; i < TRD__SUM_COUNT; i++)
+        add(&engine->layout[TRD__ROLE_GRADIENTS], sums[i], TRD_F64, trd__shape_scalar());
+    return TRD_OK;
+}
+
+static trd_status build_optimizer(trd_engine *engine)
+{
+    const trd_model *model = engine->model;
+    const trd__optimizer_type *type = engine->optimizer;
+    trd__layout *layout = &engine->layout[TRD__ROLE_OPTIMIZER];
+    size_t count = (size_t)model->parameter_count * (size_t)type->state_count + TRD__OPT_EXTRA_COUNT;
+    TRD_TRY(reserve(engine, TRD__ROLE_OPTIMIZER, count));
+    for (int i = 0; i < model->parameter_count; i++)
+        for (int k = 0; k < type->state_count; k++) {
+            const trd__parameter *p = &model->parameters[i];
+            const char *name =
+                trd__arena_format(engine->arena, "%s.%s", p->name, type->state_names[k]);
+            if (!name) return TRD_NO_MEMORY;
+            add_like(layout, p, name, type->state_dtype(&engine->options.optimizer, k));
+        }
+    add(layout, "count", TRD_F64, trd__shape_scalar());
+    if (!engine->options.skip_step_on_spikes) return TRD_OK;
+    trd_shape history = TRD__SHAPE(engine->options.skip_step_interval);
+    add(layout, "spike_seen", TRD_F64, trd__shape_scalar());
+    add(layout, "spike_next", TRD_F64, trd__shape_scalar());
+    add(layout, "spike_losses", TRD_F64, history);
+    add(layout, "spike_norms", TRD_F64, history);
+    return TRD_OK;
+}
+
+static trd_status build_small(trd_engine *engine)
+{
+    TRD_TRY(reserve(engine, TRD__ROLE_SCALARS, 1));
+    add(&engine->layout[TRD__ROLE_SCALARS], "learning_rate", TRD_F32, trd__shape_scalar());
+    TRD_TRY(reserve(engine, TRD__ROLE_RESULTS, TRD__RESULT_COUNT));
+    static const char *const names[TRD__RESULT_AUX] = {"loss_sum", "denominator", "gradient_norm",
+                                                       "step_skipped", "nonfinite_grads"};
+    for (int i = 0; i < TRD__RESULT_COUNT; i++) {
+        const char *name = i < TRD__RESULT_AUX
+                               ? names[i]
+                               : trd__arena_format(engine->arena, "aux.%d", i - TRD__RESULT_AUX);
+        if (!name) return TRD_NO_MEMORY;
+        add(&engine->layout[TRD__ROLE_RESULTS], name, TRD_F64, trd__shape_scalar());
+    }
+    return TRD_OK;
+}
+
+trd_status trd__layout_build(trd_engine *engine)
+{
+    TRD_TRY(build_parameters(engine));
+    TRD_TRY(build_optimizer(engine));
+    return build_small(engine);
+}
+
+uint64_t trd__layout_bytes(const trd__layout *layout)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < layout->count; i++)
+        bytes += (uint64_t)trd__shape_count(&layout->entries[i].shape) *
+                 trd_dtype_bytes(layout->entries[i].dtype);
+    return bytes;
+}
+
+int trd__optimizer_entry(const trd_engine *engine, int extra)
+{
+    int entry = engine->model->parameter_count * engine->optimizer->state_count + extra;
+    return entry < engine->layout[TRD__ROLE_OPTIMIZER].count ? entry : -1;
+}

@@ -1,0 +1,237 @@
+/* Builds and compiles the engine's programs, each once. Invariant: which sets a program binds, and how, is
+ * the table below and nowhere else; slots come in the order of the roles. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/shape.h"
+#include "engine/internal.h"
+#include "graph/passes.h"
+#include "ops/attrs.h"
+
+static const trd__access bindings[TRD__PROGRAM_COUNT][TRD__ROLE_COUNT] = {
+    [TRD__PROGRAM_FIRST] = {[TRD__ROLE_PARAMS] = TRD__READ,
+                            [TRD__ROLE_GRADIENTS] = TRD__WRITE,
+                            [TRD__ROLE_INPUTS] = TRD__READ,
+                            [TRD__ROLE_RESULTS] = TRD__WRITE},
+    [TRD__PROGRAM_ACCUM] = {[TRD__ROLE_PARAMS] = TRD__READ,
+                            [TRD__ROLE_GRADIENTS] = TRD__UPDATE,
+                            [TRD__ROLE_INPUTS] = TRD__READ,
+                            [TRD__ROLE_RESULTS] = TRD__WRITE},
+    [TRD__PROGRAM_EVAL] = {[TRD__ROLE_PARAMS] = TRD__READ,
+                           [TRD__ROLE_INPUTS] = TRD__READ,
+                           [TRD__ROLE_RESULTS] = TRD__WRITE},
+    [TRD__PROGRAM_FORWARD] = {[TRD__ROLE_PARAMS] = TRD__READ,
+                              [TRD__ROLE_INPUTS] = TRD__READ,
+                              [TRD__ROLE_RESULTS] = TRD__WRITE},
+    [TRD__PROGRAM_UPDATE] = {[TRD__ROLE_PARAMS] = TRD__UPDATE,
+                             [TRD__ROLE_OPTIMIZER] = TRD__UPDATE,
+                             [TRD__ROLE_GRADIENTS] = TRD__READ,
+                             [TRD__ROLE_SCALARS] = TRD__READ,
+                             [TRD__ROLE_RESULTS] = TRD__WRITE},
+    [TRD__PROGRAM_TRAIN_STEP] = {[TRD__ROLE_PARAMS] = TRD__UPDATE,
+                                 [TRD__ROLE_OPTIMIZER] = TRD__UPDATE,
+                                 [TRD__ROLE_GRADIENTS] = TRD__WRITE,
+                                 [TRD__ROLE_INPUTS] = TRD__READ,
+                                 [TRD__ROLE_SCALARS] = TRD__READ,
+                                 [TRD__ROLE_RESULTS] = TRD__WRITE}};
+
+static const char *const role_names[] = {
+#define ROLE_NAME(name, text) text,
+    TRD__ROLE_LIST(ROLE_NAME)
+#undef ROLE_NAME
+};
+static const char *const program_names[] = {
+#define PROGRAM_NAME(name, text) text,
+    TRD__PROGRAM_LIST(PROGRAM_NAME)
+#undef PROGRAM_NAME
+};
+
+trd__access trd__program_access(trd__program_kind kind, trd__role role)
+{
+    return bindings[kind][role];
+}
+
+trd_value trd__trace_input(trd__trace *trace, trd__role role, int entry)
+{
+    return trd__program_input(trace->program, trace->slot[role], entry);
+}
+
+void trd__trace_output(trd__trace *trace, trd__role role, int entry, trd_value value)
+{
+    trd__program_output(trace->program, trace->slot[role], entry, value);
+}
+
+static trd_status trace_begin(trd_engine *engine, const trd__family *family, trd__program_kind kind,
+                              trd__trace *trace)
+{
+    *trace = (trd__trace){.engine = engine, .family = family};
+    TRD_TRY(trd__program_create(program_names[kind], &trace->program));
+    for (int role = 0; role < TRD__ROLE_COUNT; role++) {
+        trace->slot[role] = -1;
+        if (!bindings[kind][role] || (kind == TRD__PROGRAM_FORWARD && role == TRD__ROLE_RESULTS)) continue;
+        const trd__layout *layout = role == TRD__ROLE_INPUTS ? &family->inputs : &engine->layout[role];
+        trace->slot[role] = trd__program_slot(trace->program, role_names[role], bindings[kind][role],
+                                              layout->entries, layout->count);
+    }
+    return trd_builder_status(trace->program->builder);
+}
+
+/* FLOPs of the final projection per row: rows without weight do not pay them. */
+static double head_flops_per_row(const trd__program *program)
+{
+    const trd_graph *graph = &program->builder->graph;
+    double total = 0;
+    for (int i = 0; i < graph->node_count; i++) {
+        const trd_node *n = graph->nodes[i];
+        bool head = n->op == &trd__op_token_logprobs || n->op == &trd__op_token_logprobs_grad;
+        if (!head || !n->op->flops) continue;
+        trd_shape hidden = trd_value_shape(n->inputs[0]);
+        double rows = 1;
+        for (int axis = 0; axis + 1 < hidden.rank; axis++) rows *= (double)hidden.dim[axis];
+        if (rows > 0) total += n->op->flops(n) / rows;
+    }
+    return total;
+}
+
+/* What autodiff left is recomputed where the policy says, tidied and compiled. */
+static trd_status finish(trd__trace *trace, trd__program_kind kind, trd__compiled *compiled)
+{
+    static const trd__remat_policy policies[] = {[TRD_REMAT_NONE] = TRD__REMAT_NONE,
+                                                 [TRD_REMAT_MINIMAL] = TRD__REMAT_MINIMAL,
+                                                 [TRD_REMAT_FULL] = TRD__REMAT_FULL};
+    trd_engine *engine = trace->engine;
+    trd__program *program = trace->program;
+    TRD_TRY(trd__dce(program));
+    compiled->kind = kind;
+    compiled->flops = trd__program_flops(program);
+    compiled->flops_per_weighted_row = head_flops_per_row(program);
+    if (trace->differentiated) TRD_TRY(trd__remat(program, policies[engine->options.remat_policy]));
+    const trd__backend_table *table = engine->backend->table;
+    TRD_TRY(table->compile(engine->backend, program, &(trd__compile_options){0}, &compiled->executable));
+    compiled->memory = table->memory(compiled->executable);
+    return TRD_OK;
+}
+
+static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled *compiled)
+{
+    const trd_engine *engine = trace->engine;
+    size_t count = (size_t)engine->model->parameter_count;
+    trd_value *gradients =
+        trd__arena_alloc(trace->program->builder->graph.arena, count, sizeof *gradients);
+    trd_value sums[TRD__SUM_COUNT];
+    if (!gradients) return TRD_NO_MEMORY;
+    if (kind == TRD__PROGRAM_EVAL) return trd__trace_eval(trace, &compiled->loss);
+    if (kind != TRD__PROGRAM_UPDATE) {
+        bool accumulate = kind == TRD__PROGRAM_ACCUM;
+        TRD_TRY(trd__trace_micro_batch(trace, accumulate, &compiled->loss, gradients, sums));
+        if (kind != TRD__PROGRAM_TRAIN_STEP) return TRD_OK;
+    } else {
+        for (size_t i = 0; i < count; i++)
+            gradients[i] = trd__trace_input(trace, TRD__ROLE_GRADIENTS, (int)i);
+        for (size_t i = 0; i < TRD__SUM_COUNT; i++)
+            sums[i] = trd__trace_input(trace, TRD__ROLE_GRADIENTS, (int)(count + i));
+    }
+    return trd__trace_update(trace, compiled->loss.eps, compiled->loss.min_denom, gradients, sums);
+}
+
+static trd_status compile(trd_engine *engine, const trd__family *family, trd__program_kind kind,
+                          trd__compiled *compiled)
+{
+    trd__trace trace;
+    trd_status status = trace_begin(engine, family, kind, &trace);
+    if (status == TRD_OK) status = build(&trace, kind, compiled);
+    if (status == TRD_OK) status = finish(&trace, kind, compiled);
+    trd__program_free(trace.program);
+    return status == TRD_OK ? TRD_OK : trd__fail_in(status, "compiling %s", program_names[kind]);
+}
+
+trd_status trd__program_get(trd_engine *engine, trd__family *family, trd__program_kind kind,
+                            const trd__compiled **compiled)
+{
+    trd__compiled *program = &family->programs[kind];
+    *compiled = program;
+    return program->executable ? TRD_OK : compile(engine, family, kind, program);
+}
+
+trd_status trd__update_get(trd_engine *engine, double eps, double min_denom, const trd__compiled **compiled)
+{
+    for (trd__update *u = engine->updates; u; u = u->next)
+        if (u->compiled.loss.eps == eps && u->compiled.loss.min_denom == min_denom) {
+            *compiled = &u->compiled;
+            return TRD_OK;
+        }
+    trd__update *u = trd__calloc(1, sizeof *u);
+    if (!u) return TRD_NO_MEMORY;
+    u->compiled.loss = (trd__loss_info){.eps = eps, .min_denom = min_denom};
+    trd_status status = compile(engine, NULL, TRD__PROGRAM_UPDATE, &u->compiled);
+    if (status != TRD_OK) {
+        trd__free(u);
+        return status;
+    }
+    u->next = engine->updates;
+    engine->updates = u;
+    *compiled = &u->compiled;
+    return TRD_OK;
+}
+
+static trd_status compile_forward(trd_engine *engine, trd__family *family, trd__forward *forward)
+{
+    trd__trace trace;
+    trd_value value;
+    trd_status status = trace_begin(engine, family, TRD__PROGRAM_FORWARD, &trace);
+    if (status == TRD_OK) status = trd__trace_forward(&trace, forward->build, forward->user, &value);
+    if (status == TRD_OK) {
+        forward->output =
+            (trd__entry){.name = "value", .dtype = trd_value_dtype(value), .shape = trd_value_shape(value)};
+        trace.slot[TRD__ROLE_RESULTS] = trd__program_slot(trace.program, role_names[TRD__ROLE_RESULTS],
+                                                          TRD__WRITE, &forward->output, 1);
+        trd__trace_output(&trace, TRD__ROLE_RESULTS, 0, value);
+        status = trd_builder_status(trace.program->builder);
+    }
+    if (status == TRD_OK) status = trd__cse(trace.program);
+    if (status == TRD_OK) status = finish(&trace, TRD__PROGRAM_FORWARD, &forward->compiled);
+    trd__program_free(trace.program);
+    if (status != TRD_OK)
+        return trd__fail_in(status, "compiling %s", program_names[TRD__PROGRAM_FORWARD]);
+    return engine->backend->table->set_create(engine->backend, "forward results", &forward->output, 1,
+                                              &forward->results);
+}
+
+trd_status trd__forward_get(trd_engine *engine, trd__family *family, trd_forward_function function,
+                            void *user, trd__forward **forward)
+{
+    for (trd__forward *f = family->forwards; f; f = f->next)
+        if (f->build == function && f->user == user) {
+            *forward = f;
+            return TRD_OK;
+        }
+    trd__forward *f = trd__calloc(1, sizeof *f);
+    if (!f) return TRD_NO_MEMORY;
+    f->build = function;
+    f->user = user;
+    trd_status status = compile_forward(engine, family, f);
+    if (status != TRD_OK) {
+        trd__forward_free(engine, f);
+        return status;
+    }
+    f->next = family->forwards;
+    family->forwards = f;
+    *forward = f;
+    return TRD_OK;
+}
+
+void trd__programs_drop(trd_engine *engine)
+{
+    while (engine->families) {
+        trd__family *family = engine->families;
+        engine->families = family->next;
+        trd__family_free(engine, family);
+    }
+    while (engine->updates) {
+        trd__update *u = engine->updates;
+        engine->updates = u->next;
+        engine->backend->table->executable_free(engine->backend, u->compiled.executable);
+        trd__free(u);
+    }
+}
+

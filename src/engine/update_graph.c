@@ -1,0 +1,172 @@
+/* The graph of one update: divide by the summed denominator, norm, clip, optimizer, and the decision to skip,
+ * all on the device. Invariant: a skipped update is a select that leaves every bit of parameters and
+ * optimizer state as it was.
+ *
+ * The norm is taken as scale * sqrt(sum of squares of the accumulators): norms of divided copies would round
+ * each element once more and need memory of a parameter's size. */
+#include "base/alloc.h"
+#include "base/shape.h"
+#include "engine/internal.h"
+
+typedef struct update {
+    trd__trace *trace;
+    trd_builder *b;
+    const trd_engine_options *options;
+    trd_value keep;  /* bool: the update is applied */
+    trd_value scale; /* f32: 1 / denominator, 0 when it is not applied */
+    trd_value clip;  /* f32 */
+    trd__update_scalars scalars;
+} update;
+
+static trd_value f64(const update *u, double value)
+{
+    return trd_scalar(u->b, TRD_F64, value);
+}
+
+/* f64 sum of the squares of all gradients. Leaves that take a value instead of a gradient stay out. */
+static trd_value sum_of_squares(const update *u, const trd_value *gradients)
+{
+    const trd_model *model = u->trace->engine->model;
+    trd_value sum = f64(u, 0.0);
+    for (int i = 0; i < model->parameter_count; i++)
+        if (!model->parameters[i].flags) sum = trd_add(u->b, sum, trd_sum_squares(u->b, gradients[i]));
+    return sum;
+}
+
+static trd_value optimizer_scalar(const update *u, int extra)
+{
+    return trd__trace_input(u->trace, TRD__ROLE_OPTIMIZER, trd__optimizer_entry(u->trace->engine, extra));
+}
+
+static void set_optimizer(const update *u, int extra, trd_value value)
+{
+    trd__trace_output(u->trace, TRD__ROLE_OPTIMIZER, trd__optimizer_entry(u->trace->engine, extra), value);
+}
+
+/* Whether x lies within factor deviations above the mean of the seen values of history: Bessel-corrected, two
+ * passes over at most a few hundred values. */
+static trd_value within(const update *u, trd_value history, trd_value held, trd_value seen, trd_value x)
+{
+    trd_builder *b = u->b;
+    trd_value zero = f64(u, 0.0), one = f64(u, 1.0);
+    trd_value mean = trd_div(b, trd_reduce_sum(b, trd_select(b, held, history, zero), 1, false, TRD_F64),
+                             trd_max(b, seen, one));
+    trd_value off = trd_select(b, held, trd_sub(b, history, mean), zero);
+    trd_value sum = trd_reduce_sum(b, trd_mul(b, off, off), 1, false, TRD_F64);
+    trd_value deviation = trd_sqrt(b, trd_div(b, sum, trd_max(b, trd_sub(b, seen, one), one)));
+    return trd_less_equal(b, trd_sub(b, x, mean),
+                          trd_mul(b, f64(u, u->options->skip_step_scaling_factor), deviation));
+}
+
+/* Judges loss and norm by the past values, then adds them to the history. Returns true (kept) or false. */
+static trd_value judge_spikes(const update *u, trd_value loss, trd_value norm, trd_value counts)
+{
+    trd_builder *b = u->b;
+    double interval = u->options->skip_step_interval;
+    trd_value seen = optimizer_scalar(u, TRD__OPT_SPIKE_SEEN);
+    trd_value next = optimizer_scalar(u, TRD__OPT_SPIKE_NEXT);
+    trd_value losses = optimizer_scalar(u, TRD__OPT_SPIKE_LOSS);
+    trd_value norms = optimizer_scalar(u, TRD__OPT_SPIKE_NORM);
+    trd_shape shape = trd_value_shape(losses);
+    trd_value place = trd_cast(b, trd_iota(b, TRD_I32, shape, 0), TRD_F64);
+    trd_value held = trd_less(b, place, seen);
+    double needed = interval / 2 > 2 ? (double)(u->options->skip_step_interval / 2) : 2.0;
+    trd_value kept = trd_and(b, within(u, losses, held, seen, loss), within(u, norms, held, seen, norm));
+    kept = trd_or(b, kept, trd_less(b, seen, f64(u, needed)));
+    /* A ring: the oldest value makes room. Values that do not count leave it as it is. */
+    trd_value here = trd_and(b, trd_equal(b, place, next), counts);
+    set_optimizer(u, TRD__OPT_SPIKE_LOSS, trd_select(b, here, loss, losses));
+    set_optimizer(u, TRD__OPT_SPIKE_NORM, trd_select(b, here, norm, norms));
+    trd_value one = f64(u, 1.0), last = f64(u, interval - 1);
+    trd_value after = trd_select(b, trd_less(b, next, last), trd_add(b, next, one), f64(u, 0.0));
+    set_optimizer(u, TRD__OPT_SPIKE_NEXT, trd_select(b, counts, after, next));
+    trd_value more = trd_min(b, trd_add(b, seen, one), f64(u, interval));
+    set_optimizer(u, TRD__OPT_SPIKE_SEEN, trd_select(b, counts, more, seen));
+    return kept;
+}
+
+static trd_value to_result(const update *u, trd_value flag)
+{
+    return trd_select(u->b, flag, f64(u, 1.0), f64(u, 0.0));
+}
+
+/* Norm, the decision, clipping and what the optimizer needs; everything scalar. */
+static void decide(update *u, double eps, double min_denom, const trd_value *gradients, const trd_value *sums)
+{
+    trd_builder *b = u->b;
+    double threshold = u->options->gradient_clipping_threshold;
+    trd_value zero = f64(u, 0.0);
+    trd_value scale = trd_weighted_scale(b, sums[TRD__SUM_DENOMINATOR], eps, min_denom);
+    trd_value norm = trd_mul(b, scale, trd_sqrt(b, sum_of_squares(u, gradients)));
+    /* No element is larger than the norm, so a norm that float32 holds proves every gradient finite. */
+    trd_value finite = trd_is_finite(b, trd_cast(b, norm, TRD_F32));
+    trd_value learned = trd_not_equal(b, sums[TRD__SUM_DENOMINATOR], zero);
+    u->keep = u->options->skip_step_on_nonfinite ? trd_and(b, learned, finite) : learned;
+    if (u->options->skip_step_on_spikes) {
+        trd_value nonempty = trd_max(b, sums[TRD__SUM_NONEMPTY], f64(u, 1.0));
+        trd_value loss = trd_div(b, sums[TRD__SUM_MEANS], nonempty);
+        trd_value counts = trd_and(b, trd_and(b, learned, finite), trd_is_finite(b, loss));
+        u->keep = trd_and(b, u->keep, judge_spikes(u, loss, norm, counts));
+    }
+    u->scale = trd_cast(b, trd_select(b, u->keep, scale, zero), TRD_F32);
+    if (threshold > 0) {
+        trd_value limit = f64(u, threshold);
+        trd_value clip = trd_select(b, trd_less(b, norm, limit), f64(u, 1.0), trd_div(b, limit, norm));
+        u->clip = trd_cast(b, clip, TRD_F32);
+    }
+    trd_value count = optimizer_scalar(u, TRD__OPT_COUNT);
+    trd_value counted = trd_add(b, count, f64(u, 1.0));
+    set_optimizer(u, TRD__OPT_COUNT, trd_select(b, u->keep, counted, count));
+    u->scalars.count = trd_cast(b, counted, TRD_F32);
+    u->scalars.learning_rate = trd__trace_input(u->trace, TRD__ROLE_SCALARS, 0);
+    trd__trace_output(u->trace, TRD__ROLE_RESULTS, TRD__RESULT_NORM, norm);
+    trd__trace_output(u->trace, TRD__ROLE_RESULTS, TRD__RESULT_SKIPPED, to_result(u, trd_not(b, u->keep)));
+    trd__trace_output(u->trace, TRD__ROLE_RESULTS, TRD__RESULT_NONFINITE, to_result(u, trd_not(b, finite)));
+}
+
+/* The accumulator divided in f32 and rounded once to its own dtype, then clipped. */
+static trd_value final_gradient(const update *u, trd_value accumulated)
+{
+    trd_builder *b = u->b;
+    trd_dtype dtype = trd_value_dtype(accumulated);
+    trd_value g = dtype == TRD_F32 ? accumulated : trd_cast(b, accumulated, TRD_F32);
+    g = trd_mul(b, g, u->scale);
+    if (dtype != TRD_F32) g = trd_cast(b, trd_cast(b, g, dtype), TRD_F32);
+    return trd_is_null(u->clip) ? g : trd_mul(b, g, u->clip);
+}
+
+static void update_parameter(const update *u, int i, trd_value accumulated)
+{
+    trd_builder *b = u->b;
+    trd_engine *engine = u->trace->engine;
+    int states = engine->optimizer->state_count;
+    trd_value parameter = trd__trace_input(u->trace, TRD__ROLE_PARAMS, i);
+    trd_value next = {NULL, 0}, old[TRD__OPTIMIZER_STATES] = {{NULL, 0}};
+    trd_value new[TRD__OPTIMIZER_STATES] = {{NULL, 0}};
+    if (engine->model->parameters[i].flags) {
+        next = accumulated;
+        if (trd_value_dtype(next) != trd_value_dtype(parameter))
+            next = trd_cast(b, next, trd_value_dtype(parameter));
+        trd__trace_output(u->trace, TRD__ROLE_PARAMS, i, trd_select(b, u->keep, next, parameter));
+        return;
+    }
+    for (int k = 0; k < states; k++)
+        old[k] = trd__trace_input(u->trace, TRD__ROLE_OPTIMIZER, i * states + k);
+    engine->optimizer->update(b, &engine->options.optimizer, &u->scalars, engine->decays[i], parameter,
+                              final_gradient(u, accumulated), old, &next, new);
+    trd__trace_output(u->trace, TRD__ROLE_PARAMS, i, trd_select(b, u->keep, next, parameter));
+    for (int k = 0; k < states; k++)
+        trd__trace_output(u->trace, TRD__ROLE_OPTIMIZER, i * states + k, trd_select(b, u->keep, new[k], old[k]));
+}
+
+trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, const trd_value *gradients,
+                             const trd_value *sums)
+{
+    trd_engine *engine = trace->engine;
+    update u = {.trace = trace, .b = trace->program->builder, .options = &engine->options};
+    decide(&u, eps, min_denom, gradients, sums);
+    if (engine->optimizer->prepare)
+        engine->optimizer->prepare(u.b, &engine->options.optimizer, &u.scalars);
+    for (int i = 0; i < engine->model->parameter_count; i++) update_parameter(&u, i, gradients[i]);
+    return trd_builder_status(u.b);
+}

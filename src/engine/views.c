@@ -1,0 +1,128 @@
+/* Live views of the state, and handles that know when their array is gone. Invariant: the step path publishes
+ * nothing; a read waits for the work that touches the set, so a view is always current. */
+#include "engine/internal.h"
+
+static trd_status check_view(trd_view view, int i)
+{
+    trd_engine *engine = view.engine;
+    TRD_TRY(trd__engine_check(engine));
+    if (i < 0 || i >= engine->layout[view.set].count)
+        return trd__fail(TRD_INVALID_ARGUMENT, "reading a view: expected entry 0 to %d, found %d",
+                         engine->layout[view.set].count - 1, i);
+    if (view.set == TRD__ROLE_GRADIENTS && engine->micro_step == 0)
+        return trd__fail(TRD_STATE, "reading gradients: expected accumulated micro-batches, found none; call "
+                                    "fwd_bwd first");
+    return TRD_OK;
+}
+
+trd_view trd_engine_params(trd_engine *engine)
+{
+    return (trd_view){engine, TRD__ROLE_PARAMS};
+}
+
+trd_view trd_engine_optimizer_state(trd_engine *engine)
+{
+    return (trd_view){engine, TRD__ROLE_OPTIMIZER};
+}
+
+trd_view trd_engine_gradients(trd_engine *engine)
+{
+    return (trd_view){engine, TRD__ROLE_GRADIENTS};
+}
+
+int trd_view_count(trd_view view)
+{
+    return view.engine->layout[view.set].count;
+}
+
+trd_array trd_view_describe(trd_view view, int i)
+{
+    if (i < 0 || i >= trd_view_count(view)) return (trd_array){.name = ""};
+    const trd__entry *entry = &view.engine->layout[view.set].entries[i];
+    return (trd_array){.name = entry->name, .dtype = entry->dtype, .shape = entry->shape};
+}
+
+int trd_view_find(trd_view view, const char *name)
+{
+    return trd__set_find(view.engine->state[view.set], name);
+}
+
+trd_status trd_view_read(trd_view view, int i, void *data)
+{
+    trd_engine *engine = view.engine;
+    TRD_TRY(check_view(view, i));
+    trd_status status =
+        engine->backend->table->set_read(engine->backend, engine->state[view.set], i, data);
+    return status == TRD_OK ? TRD_OK : trd__engine_fail(engine, status, "reading state");
+}
+
+trd_handle trd_view_handle(trd_view view, int i)
+{
+    return (trd_handle){view, i, view.engine->generation[view.set]};
+}
+
+trd_status trd_handle_read(trd_handle handle, void *data)
+{
+    const trd_engine *engine = handle.view.engine;
+    int set = handle.view.set;
+    if (handle.generation == engine->generation[set]) return trd_view_read(handle.view, handle.index, data);
+    const char *name = trd_view_describe(handle.view, handle.index).name;
+    if (set == TRD__ROLE_GRADIENTS)
+        return trd__fail(TRD_DELETED, "reading \"%s\": deleted by a later micro-batch or update", name);
+    if (handle.generation < engine->base_generation)
+        return trd__fail(TRD_DELETED, "reading \"%s\": deleted by an earlier update or restore", name);
+    /* Each update donates the set once, so the generation says which one it was. */
+    int64_t step = engine->base_step + (int64_t)(handle.generation - engine->base_generation) + 1;
+    return trd__fail(TRD_DELETED, "reading \"%s\": deleted by the update of step %lld", name,
+                     (long long)step);
+}
+
+int64_t trd_engine_step(const trd_engine *engine)
+{
+    return engine->step;
+}
+
+trd_status trd_engine_set_step(trd_engine *engine, int64_t step)
+{
+    if (step < 0)
+        return trd__fail(TRD_INVALID_ARGUMENT, "setting the step: expected 0 or more, found %lld",
+                         (long long)step);
+    TRD_TRY(trd__engine_check(engine));
+    TRD_TRY(trd__queue_flush(engine));
+    engine->step = step;
+    engine->base_step = step;
+    engine->base_generation = engine->generation[TRD__ROLE_PARAMS];
+    return TRD_OK;
+}
+
+int64_t trd_engine_micro_step_count(const trd_engine *engine)
+{
+    return engine->micro_step;
+}
+
+int64_t trd_engine_total_micro_steps(const trd_engine *engine)
+{
+    return engine->total_micro_steps;
+}
+
+bool trd_engine_has_accumulated_grads(const trd_engine *engine)
+{
+    return engine->micro_step > 0;
+}
+
+uint64_t trd_engine_data_position(const trd_engine *engine)
+{
+    return engine->data_position;
+}
+
+const trd_model *trd_engine_model(const trd_engine *engine)
+{
+    return engine->model;
+}
+
+trd_engine_stats trd_engine_get_stats(const trd_engine *engine)
+{
+    trd_engine_stats stats = engine->stats;
+    stats.busy_ns = engine->backend->table->stats(engine->backend).busy_ns;
+    return stats;
+}
