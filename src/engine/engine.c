@@ -16,12 +16,8 @@ trd_engine_options trd_engine_defaults(void)
         .rows = 1,
         .length = 1024,
         .gradient_accumulation_steps = 1,
-        .optimizer = {.type = "adamw",
-                      .b1 = 0.9,
-                      .b2 = 0.95,
-                      .eps = 1e-8,
-                      .weight_decay = 0.1,
-                      .mu_dtype = TRD_F32},
+        .optimizer =
+            {.type = "adamw", .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .mu_dtype = TRD_F32},
         .schedule = {.type = TRD_SCHEDULE_COSINE,
                      .learning_rate = 3e-5,
                      .warmup_steps_fraction = 0.1,
@@ -109,8 +105,9 @@ static trd_status copy_text(trd__arena *arena, const char **text)
 static trd_status copy_options(trd_engine *engine)
 {
     trd_engine_options *o = &engine->options;
-    const char **texts[] = {&o->model_name,           &o->load_parameters_path, &o->optimizer.type, &o->backend,
-                            &o->checkpoint_directory, &o->metrics_prefix,       &o->fingerprint};
+    const char **texts[] = {&o->model_name, &o->load_parameters_path, &o->optimizer.type,
+                            &o->backend,    &o->checkpoint_directory, &o->metrics_prefix,
+                            &o->fingerprint};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TRD_TRY(copy_text(engine->arena, texts[i]));
     size_t masks = (size_t)o->optimizer.mask_count, sinks = (size_t)o->sink_count;
     const char **mask = trd__arena_alloc(engine->arena, masks + 1, sizeof *mask);

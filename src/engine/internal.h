@@ -12,8 +12,8 @@
 #include <treadle/engine.h>
 
 #include "backend/backend.h"
-#include "checkpoint/store.h"
 #include "checkpoint/weights.h"
+#include "formats/json.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 
@@ -31,7 +31,7 @@ typedef enum trd__role {
 #undef TRD__ROLE_ENUM
         TRD__ROLE_COUNT
 } trd__role;
-enum { TRD__STATE_ROLES = TRD__ROLE_INPUTS }; /* the first three are the state */
+#define TRD__STATE_ROLES 3 /* the first three are the state */
 
 /* X(name, text): the programs. */
 #define TRD__PROGRAM_LIST(X)                                                                                 \
@@ -54,11 +54,11 @@ enum { TRD__SUM_DENOMINATOR, TRD__SUM_LOSS, TRD__SUM_MEANS, TRD__SUM_NONEMPTY, T
 /* Entries behind the parameters' states in the optimizer set; those from SPIKE on only where it is enabled.
  */
 enum {
-    TRD__OPT_COUNT,       /* f64: updates applied */
-    TRD__OPT_SPIKE_SEEN,  /* f64: past values held, at most the interval */
-    TRD__OPT_SPIKE_NEXT,  /* f64: place of the next one */
-    TRD__OPT_SPIKE_LOSS,  /* f64 (interval) */
-    TRD__OPT_SPIKE_NORM,  /* f64 (interval) */
+    TRD__OPT_COUNT,      /* f64: updates applied */
+    TRD__OPT_SPIKE_SEEN, /* f64: past values held, at most the interval */
+    TRD__OPT_SPIKE_NEXT, /* f64: place of the next one */
+    TRD__OPT_SPIKE_LOSS, /* f64 (interval) */
+    TRD__OPT_SPIKE_NORM, /* f64 (interval) */
     TRD__OPT_EXTRA_COUNT
 };
 
@@ -78,10 +78,10 @@ enum { TRD__INPUT_TOKENS, TRD__INPUT_SEGMENTS, TRD__INPUT_POSITIONS, TRD__INPUT_
 
 enum {
     TRD__MAX_EXTRAS = 24,
-    TRD__HISTORY = 128,      /* steps of metrics kept */
-    TRD__STEP_METRICS = 96,  /* metrics of one step */
-    TRD__HOST_METRICS = 32,  /* recorded by the caller within one step */
-    TRD__NAMES = 512         /* different metric names an engine may see */
+    TRD__HISTORY = 128,     /* steps of metrics kept */
+    TRD__STEP_METRICS = 96, /* metrics of one step */
+    TRD__HOST_METRICS = 32, /* recorded by the caller within one step */
+    TRD__NAMES = 512        /* different metric names an engine may see */
 };
 
 typedef struct trd__layout {
@@ -105,7 +105,7 @@ typedef struct trd__compiled {
     trd__program_kind kind;
     trd__loss_info loss;
     trd__memory_report memory;
-    double flops;                /* model FLOPs of a run with every row weighted */
+    double flops;                  /* model FLOPs of a run with every row weighted */
     double flops_per_weighted_row; /* the share of the head, which rows without weight do not pay */
 } trd__compiled;
 
@@ -165,7 +165,7 @@ typedef struct trd__flight {
     trd__event event;
     trd__set *results;
     const trd__compiled *compiled;
-    uint64_t done_ns; /* when the host saw it finished, 0: not yet */
+    uint64_t done_ns;        /* when the host saw it finished, 0: not yet */
     trd__step_record record; /* of update and train_step */
 } trd__flight;
 
@@ -210,12 +210,13 @@ typedef struct trd__metrics {
 } trd__metrics;
 
 typedef struct trd__saver trd__saver;
+typedef struct trd__stored trd__stored;
 
 struct trd_engine {
     trd_engine_options options; /* strings copied into arena */
     trd__arena *arena;
     trd_model *model;
-    char *config; /* config.json text of the weights, NULL: from a preset */
+    char *config;         /* config.json text of the weights, NULL: from a preset */
     trd__weights *source; /* open until the parameters are filled */
     const trd__optimizer_type *optimizer;
     double *decays; /* weight decay of each parameter */
@@ -256,7 +257,7 @@ struct trd_engine {
     trd_engine_stats stats;
     uint64_t waited_ns; /* by the throttler in this call */
 
-    trd__saver *saver; /* NULL: checkpointing off */
+    trd__saver *saver;                          /* NULL: checkpointing off */
     const char **saved_names[TRD__STATE_ROLES]; /* tensor names in checkpoints, made on the first save */
     bool finish_saved_step; /* the last checkpoint is inside a step: its end is saved whatever the period */
 };
@@ -344,6 +345,7 @@ const char *trd__metrics_name(trd_engine *engine, const char *name); /* NULL: no
 trd_status trd__metrics_collect(trd_engine *engine, const trd__flight *flight, const double *results);
 void trd__tally_add(trd__tally *tally, const trd__loss_info *info, const double *results);
 void trd__metrics_finish_eval(trd_engine *engine);
+void trd__metrics_eval_result(const trd_engine *engine, trd_eval_result *result); /* of the newest */
 trd_status trd__metrics_reserve(trd_engine *engine, int64_t micro_batches);
 trd_status trd__metrics_flush_sinks(trd_engine *engine);
 trd_status trd__metrics_close(trd_engine *engine);

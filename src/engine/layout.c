@@ -57,8 +57,7 @@ static trd_status build_optimizer(trd_engine *engine)
     for (int i = 0; i < model->parameter_count; i++)
         for (int k = 0; k < type->state_count; k++) {
             const trd__parameter *p = &model->parameters[i];
-            const char *name =
-                trd__arena_format(engine->arena, "%s.%s", p->name, type->state_names[k]);
+            const char *name = trd__arena_format(engine->arena, "%s.%s", p->name, type->state_names[k]);
             if (!name) return TRD_NO_MEMORY;
             add_like(layout, p, name, type->state_dtype(&engine->options.optimizer, k));
         }
@@ -80,9 +79,8 @@ static trd_status build_small(trd_engine *engine)
     static const char *const names[TRD__RESULT_AUX] = {"loss_sum", "denominator", "gradient_norm",
                                                        "step_skipped", "nonfinite_grads"};
     for (int i = 0; i < TRD__RESULT_COUNT; i++) {
-        const char *name = i < TRD__RESULT_AUX
-                               ? names[i]
-                               : trd__arena_format(engine->arena, "aux.%d", i - TRD__RESULT_AUX);
+        const char *name =
+            i < TRD__RESULT_AUX ? names[i] : trd__arena_format(engine->arena, "aux.%d", i - TRD__RESULT_AUX);
         if (!name) return TRD_NO_MEMORY;
         add(&engine->layout[TRD__ROLE_RESULTS], name, TRD_F64, trd__shape_scalar());
     }
@@ -100,8 +98,8 @@ uint64_t trd__layout_bytes(const trd__layout *layout)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < layout->count; i++)
-        bytes += (uint64_t)trd__shape_count(&layout->entries[i].shape) *
-                 trd_dtype_bytes(layout->entries[i].dtype);
+        bytes +=
+            (uint64_t)trd__shape_count(&layout->entries[i].shape) * trd_dtype_bytes(layout->entries[i].dtype);
     return bytes;
 }
 

@@ -19,7 +19,8 @@ static trd_status check_metric(const char *what, const trd_weighted_metric *metr
                          "tracing the loss: %s expected a weighted metric (unreduced sum and denominator), "
                          "found a null value; use trd_weighted or trd_loss_mean",
                          what);
-    trd_shape sum = trd_value_shape(metric->unreduced_sum), denominator = trd_value_shape(metric->denominator);
+    trd_shape sum = trd_value_shape(metric->unreduced_sum),
+              denominator = trd_value_shape(metric->denominator);
     char text[TRD__SHAPE_TEXT];
     if (sum.rank != 0 || denominator.rank != 0)
         return trd__fail(TRD_SHAPE, "tracing the loss: %s expected scalars, found shape %s", what,
@@ -34,15 +35,14 @@ static trd_status bind_inputs(trd__trace *trace)
     const trd_model *model = trace->engine->model;
     const trd__family *family = trace->family;
     trd__arena *arena = b->graph.arena;
-    trace->parameters =
-        trd__arena_alloc(arena, (size_t)model->parameter_count, sizeof *trace->parameters);
+    trace->parameters = trd__arena_alloc(arena, (size_t)model->parameter_count, sizeof *trace->parameters);
     trd__named_value *named = trd__arena_alloc(arena, (size_t)family->inputs.count, sizeof *named);
     if (!trace->parameters || !named) return TRD_NO_MEMORY;
     for (int i = 0; i < model->parameter_count; i++)
         trace->parameters[i] = trd__trace_input(trace, TRD__ROLE_PARAMS, i);
     for (int i = 0; i < family->inputs.count; i++)
-        named[i] = (trd__named_value){family->inputs.entries[i].name,
-                                      trd__trace_input(trace, TRD__ROLE_INPUTS, i)};
+        named[i] =
+            (trd__named_value){family->inputs.entries[i].name, trd__trace_input(trace, TRD__ROLE_INPUTS, i)};
     trace->inputs = (trd_inputs){.dtype = trace->engine->options.dtype,
                                  .parameters = trace->parameters,
                                  .named = named,
@@ -85,8 +85,7 @@ static trd_status trace_loss(trd__trace *trace, trd_loss_function loss, void *us
     for (int i = 0; i < output.aux_count; i++) {
         const trd_weighted_metric *aux = &output.aux_metrics[i].value;
         trd__trace_output(trace, TRD__ROLE_RESULTS, TRD__RESULT_AUX + 2 * i, to_f64(b, aux->unreduced_sum));
-        trd__trace_output(trace, TRD__ROLE_RESULTS, TRD__RESULT_AUX + 2 * i + 1,
-                          to_f64(b, aux->denominator));
+        trd__trace_output(trace, TRD__ROLE_RESULTS, TRD__RESULT_AUX + 2 * i + 1, to_f64(b, aux->denominator));
     }
     TRD_TRY(trd_builder_status(b));
     return trd__cse(trace->program);
@@ -136,8 +135,7 @@ static trd_status add_gradients(trd__trace *trace, bool accumulate, trd_value lo
     TRD_TRY(trd_builder_status(b));
     TRD_TRY(trd__autodiff(b, loss, gradients, count));
     for (int i = 0; i < trace->program->output_count; i++)
-        trace->program->outputs[i].value =
-            trd__autodiff_current(b, trace->program->outputs[i].value);
+        trace->program->outputs[i].value = trd__autodiff_current(b, trace->program->outputs[i].value);
     for (int i = 0; i < count; i++) {
         results[i] = gradients[i].result;
         if (accumulate && (model->parameters[i].flags & TRD_PARAM_OVERWRITE_MAX))
@@ -158,8 +156,7 @@ static void add_sums(trd__trace *trace, bool accumulate, const trd__loss_info *i
     const trd_value terms[TRD__SUM_COUNT] = {
         [TRD__SUM_DENOMINATOR] = denominator,
         [TRD__SUM_LOSS] = loss,
-        [TRD__SUM_MEANS] =
-            trd_mul(b, loss, trd_weighted_scale(b, denominator, info->eps, info->min_denom)),
+        [TRD__SUM_MEANS] = trd_mul(b, loss, trd_weighted_scale(b, denominator, info->eps, info->min_denom)),
         [TRD__SUM_NONEMPTY] = trd_select(b, trd_equal(b, denominator, zero), zero, one)};
     for (int i = 0; i < TRD__SUM_COUNT; i++) {
         trd_value before = accumulate ? trd__trace_input(trace, TRD__ROLE_GRADIENTS, base + i) : zero;

@@ -214,16 +214,16 @@ static void finish_step(trd_engine *engine, const trd__flight *flight, const dou
     trd__metrics *m = &engine->metrics;
     trd__tally *tally = &m->train;
     double loss = tally_loss(tally);
-    double values[METRIC_COUNT] = {
-        [METRIC_LEARNING_RATE] = flight->record.learning_rate,
-        [METRIC_LOSS] = loss,
-        [METRIC_PERPLEXITY] = exp(loss),
-        [METRIC_LOSS_MEAN_OF_MEANS] =
-            tally->micro_batches ? tally->means / (double)tally->micro_batches : 0.0,
-        [METRIC_TOTAL_WEIGHTS] = tally->denominator,
-        [METRIC_GRADIENT_NORM] = results[TRD__RESULT_NORM],
-        [METRIC_STEP_SKIPPED] = results[TRD__RESULT_SKIPPED],
-        [METRIC_NONFINITE_GRADS] = results[TRD__RESULT_NONFINITE]};
+    double values[METRIC_COUNT] = {[METRIC_LEARNING_RATE] = flight->record.learning_rate,
+                                   [METRIC_LOSS] = loss,
+                                   [METRIC_PERPLEXITY] = exp(loss),
+                                   [METRIC_LOSS_MEAN_OF_MEANS] =
+                                       tally->micro_batches ? tally->means / (double)tally->micro_batches
+                                                            : 0.0,
+                                   [METRIC_TOTAL_WEIGHTS] = tally->denominator,
+                                   [METRIC_GRADIENT_NORM] = results[TRD__RESULT_NORM],
+                                   [METRIC_STEP_SKIPPED] = results[TRD__RESULT_SKIPPED],
+                                   [METRIC_NONFINITE_GRADS] = results[TRD__RESULT_NONFINITE]};
     put_speed(engine, flight, values);
     m->latest.step = flight->record.step;
     m->latest.count = 0;
@@ -269,6 +269,12 @@ void trd__metrics_finish_eval(trd_engine *engine)
     put_aux(&m->latest_eval, &m->eval);
     write_sinks(engine, TRD_METRIC_EVAL, &m->latest_eval);
     m->eval = (trd__tally){0};
+}
+
+void trd__metrics_eval_result(const trd_engine *engine, trd_eval_result *result)
+{
+    const trd__metric_record *record = &engine->metrics.latest_eval;
+    *result = (trd_eval_result){record->metrics[0].value, record->metrics[2].value}; /* as just put */
 }
 
 trd_status trd__metrics_flush_sinks(trd_engine *engine)

@@ -1,4 +1,5 @@
-/* Lists of tensor names for messages. Invariant: the text always ends in NUL and says when it is shortened. */
+/* Lists of tensor names for messages. Invariant: the text always ends in NUL and says when it is shortened.
+ */
 #include "engine/name_list.h"
 
 #include <stdio.h>

@@ -35,7 +35,8 @@ static trd_status check_size(const trd_engine *engine, const trd_batch *batch)
 {
     const trd_engine_options *o = &engine->options;
     if (!batch->token_ids)
-        return trd__fail(TRD_INVALID_ARGUMENT, "checking the payload: token_ids expected an array, found NULL");
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "checking the payload: token_ids expected an array, found NULL");
     if (batch->rows < 1 || batch->rows > o->rows)
         return trd__fail(TRD_SHAPE,
                          "checking the payload: expected 1 to %d rows (micro_batch_size_to_train_on), found "
@@ -99,10 +100,11 @@ static trd_status check_new_run(const int32_t *row, int r, int t, int32_t *highe
     }
     for (int k = 0; k < t && id != 0; k++)
         if (row[k] == id)
-            return trd__fail(TRD_INVALID_ARGUMENT,
-                             "checking the payload: segments expected contiguous runs, found segment %d again "
-                             "at row %d, position %d (first at position %d)",
-                             (int)id, r, t, k);
+            return trd__fail(
+                TRD_INVALID_ARGUMENT,
+                "checking the payload: segments expected contiguous runs, found segment %d again "
+                "at row %d, position %d (first at position %d)",
+                (int)id, r, t, k);
     return TRD_OK;
 }
 

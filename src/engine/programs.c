@@ -17,12 +17,10 @@ static const trd__access bindings[TRD__PROGRAM_COUNT][TRD__ROLE_COUNT] = {
                             [TRD__ROLE_GRADIENTS] = TRD__UPDATE,
                             [TRD__ROLE_INPUTS] = TRD__READ,
                             [TRD__ROLE_RESULTS] = TRD__WRITE},
-    [TRD__PROGRAM_EVAL] = {[TRD__ROLE_PARAMS] = TRD__READ,
-                           [TRD__ROLE_INPUTS] = TRD__READ,
-                           [TRD__ROLE_RESULTS] = TRD__WRITE},
-    [TRD__PROGRAM_FORWARD] = {[TRD__ROLE_PARAMS] = TRD__READ,
-                              [TRD__ROLE_INPUTS] = TRD__READ,
-                              [TRD__ROLE_RESULTS] = TRD__WRITE},
+    [TRD__PROGRAM_EVAL] =
+        {[TRD__ROLE_PARAMS] = TRD__READ, [TRD__ROLE_INPUTS] = TRD__READ, [TRD__ROLE_RESULTS] = TRD__WRITE},
+    [TRD__PROGRAM_FORWARD] =
+        {[TRD__ROLE_PARAMS] = TRD__READ, [TRD__ROLE_INPUTS] = TRD__READ, [TRD__ROLE_RESULTS] = TRD__WRITE},
     [TRD__PROGRAM_UPDATE] = {[TRD__ROLE_PARAMS] = TRD__UPDATE,
                              [TRD__ROLE_OPTIMIZER] = TRD__UPDATE,
                              [TRD__ROLE_GRADIENTS] = TRD__READ,
@@ -116,8 +114,7 @@ static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled
 {
     const trd_engine *engine = trace->engine;
     size_t count = (size_t)engine->model->parameter_count;
-    trd_value *gradients =
-        trd__arena_alloc(trace->program->builder->graph.arena, count, sizeof *gradients);
+    trd_value *gradients = trd__arena_alloc(trace->program->builder->graph.arena, count, sizeof *gradients);
     trd_value sums[TRD__SUM_COUNT];
     if (!gradients) return TRD_NO_MEMORY;
     if (kind == TRD__PROGRAM_EVAL) return trd__trace_eval(trace, &compiled->loss);
@@ -183,16 +180,15 @@ static trd_status compile_forward(trd_engine *engine, trd__family *family, trd__
     if (status == TRD_OK) {
         forward->output =
             (trd__entry){.name = "value", .dtype = trd_value_dtype(value), .shape = trd_value_shape(value)};
-        trace.slot[TRD__ROLE_RESULTS] = trd__program_slot(trace.program, role_names[TRD__ROLE_RESULTS],
-                                                          TRD__WRITE, &forward->output, 1);
+        trace.slot[TRD__ROLE_RESULTS] =
+            trd__program_slot(trace.program, role_names[TRD__ROLE_RESULTS], TRD__WRITE, &forward->output, 1);
         trd__trace_output(&trace, TRD__ROLE_RESULTS, 0, value);
         status = trd_builder_status(trace.program->builder);
     }
     if (status == TRD_OK) status = trd__cse(trace.program);
     if (status == TRD_OK) status = finish(&trace, TRD__PROGRAM_FORWARD, &forward->compiled);
     trd__program_free(trace.program);
-    if (status != TRD_OK)
-        return trd__fail_in(status, "compiling %s", program_names[TRD__PROGRAM_FORWARD]);
+    if (status != TRD_OK) return trd__fail_in(status, "compiling %s", program_names[TRD__PROGRAM_FORWARD]);
     return engine->backend->table->set_create(engine->backend, "forward results", &forward->output, 1,
                                               &forward->results);
 }
@@ -234,4 +230,3 @@ void trd__programs_drop(trd_engine *engine)
         trd__free(u);
     }
 }
-

@@ -1,7 +1,7 @@
 /* The queue of dispatched runs and the throttler. Three counters run over one ring of flights: collected <=
- * finished <= dispatched. At most max_inflight runs are not finished; a flight is reused only once its numbers
- * are collected. Invariant: numbers are collected in dispatch order, so metrics never depend on timing. The
- * queue holds tickets and scalars, never the train state. */
+ * finished <= dispatched. At most max_inflight runs are not finished; a flight is reused only once its
+ * numbers are collected. Invariant: numbers are collected in dispatch order, so metrics never depend on
+ * timing. The queue holds tickets and scalars, never the train state. */
 #include <string.h>
 
 #include "base/clock.h"

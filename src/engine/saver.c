@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/shape.h"
+#include "checkpoint/store.h"
 #include "engine/internal.h"
 
 typedef struct snapshot {
@@ -44,7 +45,8 @@ static trd_status lock_folder(const char *folder, int *lock)
     if (!path) return TRD_NO_MEMORY;
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (file < 0) {
-        trd_status status = trd__fail(TRD_IO, "locking the run folder: opening %s: %s", path, strerror(errno));
+        trd_status status =
+            trd__fail(TRD_IO, "locking the run folder: opening %s: %s", path, strerror(errno));
         trd__free(path);
         return status;
     }
@@ -60,7 +62,8 @@ static trd_status lock_folder(const char *folder, int *lock)
     }
     int length = snprintf(holder, sizeof holder, "%ld", (long)getpid());
     bool written = ftruncate(file, 0) == 0 && write(file, holder, (size_t)length) == length;
-    if (!written) lseek(file, 0, SEEK_SET); /* the holder's id is for people only: the lock stands without it */
+    if (!written)
+        lseek(file, 0, SEEK_SET); /* the holder's id is for people only: the lock stands without it */
     *lock = file;
     return TRD_OK;
 }
@@ -89,7 +92,8 @@ static void snapshot_free(snapshot *s)
 static void write_job(trd__saver *saver)
 {
     snapshot *s = &saver->job;
-    s->status = trd__store_save(saver->store, s->name, s->arrays, s->count, s->json.text, s->json.bytes, NULL);
+    s->status =
+        trd__store_save(saver->store, s->name, s->arrays, s->count, s->json.text, s->json.bytes, NULL);
     if (s->status == TRD_OK) s->status = trd__store_prune(saver->store, saver->keep);
     if (s->status != TRD_OK) snprintf(s->message, sizeof s->message, "%s", trd_error_message());
 }
@@ -172,9 +176,8 @@ static trd_status list_arrays(trd_engine *engine, snapshot *s)
         for (int i = 0; i < saved_entries(engine, role); i++) {
             const trd__entry *entry = &engine->layout[role].entries[i];
             trd_array *array = &s->arrays[s->count++];
-            *array = (trd_array){.name = engine->saved_names[role][i],
-                                 .dtype = entry->dtype,
-                                 .shape = entry->shape};
+            *array = (trd_array){
+                .name = engine->saved_names[role][i], .dtype = entry->dtype, .shape = entry->shape};
             if (!array->name) {
                 trd__saved_name(role, entry->name, text, sizeof text);
                 array->name = engine->saved_names[role][i] = trd__arena_strdup(engine->arena, text);
@@ -259,8 +262,9 @@ trd_status trd__saver_open(trd_engine *engine, int64_t step, trd__stored **store
     trd__store_name *names, found = {-1, 0};
     size_t count;
     if (!saver)
-        return trd__fail(TRD_NOT_FOUND, "restoring: expected a checkpoint directory, found none (checkpointing "
-                                        "is off)");
+        return trd__fail(TRD_NOT_FOUND,
+                         "restoring: expected a checkpoint directory, found none (checkpointing "
+                         "is off)");
     TRD_TRY(join(saver));
     if (step < 0) return trd__store_read_newest(saver->store, stored);
     TRD_TRY(trd__store_list(saver->store, &names, &count));

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/shape.h"
+#include "checkpoint/store.h"
 #include "engine/internal.h"
 #include "engine/name_list.h"
 
@@ -167,8 +168,8 @@ static int restored_entries(const trd_engine *engine, const saved *s, int role)
 static const trd_array *find_saved(const trd_engine *engine, const trd__stored *stored, int role, int i)
 {
     char name[512];
-    return trd__stored_find(stored, trd__saved_name(role, engine->layout[role].entries[i].name, name,
-                                                    sizeof name));
+    return trd__stored_find(stored,
+                            trd__saved_name(role, engine->layout[role].entries[i].name, name, sizeof name));
 }
 
 static trd_status check_tensors(const trd_engine *engine, const trd__stored *stored, const saved *s)

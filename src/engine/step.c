@@ -63,8 +63,8 @@ static void accept(trd_engine *engine, const prepared *p, const trd__compiled *c
     int64_t rows = (int64_t)engine->options.rows * p->family->length;
     if (engine->micro_step == 0) record->begin_ns = begin_ns;
     record->tokens += (uint64_t)p->counts.tokens;
-    record->flops += compiled->flops -
-                     compiled->flops_per_weighted_row * (double)(rows - p->counts.weighted_rows);
+    record->flops +=
+        compiled->flops - compiled->flops_per_weighted_row * (double)(rows - p->counts.weighted_rows);
     engine->step_eps = compiled->loss.eps;
     engine->step_min_denom = compiled->loss.min_denom;
     engine->micro_step++;
@@ -94,8 +94,8 @@ static void count_host_time(trd_engine *engine, uint64_t begin_ns)
 
 static trd_status check_bounds(const trd_engine *engine, const trd__compiled *compiled)
 {
-    if (engine->micro_step == 0 || (compiled->loss.eps == engine->step_eps &&
-                                    compiled->loss.min_denom == engine->step_min_denom))
+    if (engine->micro_step == 0 ||
+        (compiled->loss.eps == engine->step_eps && compiled->loss.min_denom == engine->step_min_denom))
         return TRD_OK;
     return trd__fail(TRD_STATE,
                      "fwd_bwd: expected the loss's eps %g and min_denom %g of the step's earlier "
@@ -125,7 +125,7 @@ trd_status trd_engine_update(trd_engine *engine)
 {
     uint64_t begin = trd__now_ns();
     const trd__compiled *compiled;
-    trd__set *scalars;
+    trd__set *scalars = NULL;
     trd__flight *flight;
     engine->waited_ns = 0;
     TRD_TRY(trd__engine_check(engine));
@@ -146,7 +146,7 @@ trd_status trd_engine_train_step(trd_engine *engine, const trd_batch *batch)
     uint64_t begin = trd__now_ns();
     prepared p;
     const trd__compiled *compiled;
-    trd__set *scalars;
+    trd__set *scalars = NULL;
     trd__flight *flight;
     engine->waited_ns = 0;
     if (engine->micro_step)

@@ -150,13 +150,13 @@ static void update_parameter(const update *u, int i, trd_value accumulated)
         trd__trace_output(u->trace, TRD__ROLE_PARAMS, i, trd_select(b, u->keep, next, parameter));
         return;
     }
-    for (int k = 0; k < states; k++)
-        old[k] = trd__trace_input(u->trace, TRD__ROLE_OPTIMIZER, i * states + k);
+    for (int k = 0; k < states; k++) old[k] = trd__trace_input(u->trace, TRD__ROLE_OPTIMIZER, i * states + k);
     engine->optimizer->update(b, &engine->options.optimizer, &u->scalars, engine->decays[i], parameter,
                               final_gradient(u, accumulated), old, &next, new);
     trd__trace_output(u->trace, TRD__ROLE_PARAMS, i, trd_select(b, u->keep, next, parameter));
     for (int k = 0; k < states; k++)
-        trd__trace_output(u->trace, TRD__ROLE_OPTIMIZER, i * states + k, trd_select(b, u->keep, new[k], old[k]));
+        trd__trace_output(u->trace, TRD__ROLE_OPTIMIZER, i * states + k,
+                          trd_select(b, u->keep, new[k], old[k]));
 }
 
 trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, const trd_value *gradients,
@@ -165,8 +165,7 @@ trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, co
     trd_engine *engine = trace->engine;
     update u = {.trace = trace, .b = trace->program->builder, .options = &engine->options};
     decide(&u, eps, min_denom, gradients, sums);
-    if (engine->optimizer->prepare)
-        engine->optimizer->prepare(u.b, &engine->options.optimizer, &u.scalars);
+    if (engine->optimizer->prepare) engine->optimizer->prepare(u.b, &engine->options.optimizer, &u.scalars);
     for (int i = 0; i < engine->model->parameter_count; i++) update_parameter(&u, i, gradients[i]);
     return trd_builder_status(u.b);
 }

@@ -51,8 +51,7 @@ trd_status trd_view_read(trd_view view, int i, void *data)
 {
     trd_engine *engine = view.engine;
     TRD_TRY(check_view(view, i));
-    trd_status status =
-        engine->backend->table->set_read(engine->backend, engine->state[view.set], i, data);
+    trd_status status = engine->backend->table->set_read(engine->backend, engine->state[view.set], i, data);
     return status == TRD_OK ? TRD_OK : trd__engine_fail(engine, status, "reading state");
 }
 

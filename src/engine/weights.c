@@ -38,8 +38,9 @@ trd_status trd__weights_load_model(trd_engine *engine)
     static const trd_model_overrides none = {0};
     if (!o->load_parameters_path) {
         if (!o->model_name)
-            return trd__fail(TRD_INVALID_ARGUMENT,
-                             "creating an engine: expected model_name or load_parameters_path, found neither");
+            return trd__fail(
+                TRD_INVALID_ARGUMENT,
+                "creating an engine: expected model_name or load_parameters_path, found neither");
         return trd_model_from_preset(o->model_name, &o->overrides, &engine->model);
     }
     if (memcmp(&o->overrides, &none, sizeof none) != 0)
@@ -110,7 +111,8 @@ static trd_status check_shapes(const trd_engine *engine)
         if (!trd__shape_equal(&entry->shape, &weight->shape))
             return trd__fail(TRD_SHAPE, "loading %s: tensor %s expected shape %s, found %s",
                              trd__weights_path(engine->source), entry->name,
-                             trd__shape_text(&entry->shape, expected), trd__shape_text(&weight->shape, found));
+                             trd__shape_text(&entry->shape, expected),
+                             trd__shape_text(&weight->shape, found));
     }
     return TRD_OK;
 }

@@ -1,0 +1,104 @@
+/* The training loop: batches from a loader, an update every window, evaluation, checkpoints, hooks.
+ * Invariant: it ends between two steps, so a stop loses nothing and a resumed run goes on where the data was.
+ */
+#include "base/log.h"
+#include "engine/internal.h"
+
+static bool stopped(const trd_train_options *o)
+{
+    return o->stop && *o->stop;
+}
+
+static bool steps_left(const trd_engine *engine)
+{
+    return engine->options.steps == 0 || engine->step < engine->options.steps;
+}
+
+trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, int64_t batches,
+                               trd_eval_result *result)
+{
+    trd_batch batch;
+    trd_status status = TRD_OK;
+    TRD_TRY(trd_loader_seek(loader, 0));
+    TRD_TRY(trd_engine_eval_begin(engine));
+    for (int64_t i = 0; status == TRD_OK && (batches == 0 || i < batches); i++) {
+        status = trd_loader_next(loader, &batch);
+        if (status == TRD_OK) status = trd_engine_eval_step(engine, &batch);
+    }
+    if (status != TRD_OK && status != TRD_END) return trd__fail_in(status, "evaluating");
+    TRD_TRY(trd_engine_eval_end(engine));
+    trd__metrics_eval_result(engine, result);
+    return TRD_OK;
+}
+
+static trd_status evaluate(trd_engine *engine, const trd_train_options *o)
+{
+    trd_eval_result result;
+    if (!o->eval) return TRD_OK;
+    TRD_TRY(trd_engine_evaluate(engine, o->eval, o->eval_steps, &result));
+    if (o->on_eval) o->on_eval(o->user, engine->step, result.loss);
+    return TRD_OK;
+}
+
+static trd_status finish_step(trd_engine *engine, const trd_train_options *o)
+{
+    TRD_TRY(trd_engine_update(engine));
+    if (engine->saver) TRD_TRY(trd_engine_save(engine, NULL, false, NULL));
+    if (o->on_step) o->on_step(o->user, engine->step);
+    bool due = o->eval_interval > 0 && engine->step % o->eval_interval == 0;
+    return due && steps_left(engine) && !stopped(o) ? evaluate(engine, o) : TRD_OK;
+}
+
+/* Feeds batches until the steps are done, the data ends, or a stop was asked for. A window that the data cut
+ * short is applied: its gradients are divided by what was summed. */
+static trd_status feed(trd_engine *engine, const trd_train_options *o)
+{
+    const int window = engine->options.gradient_accumulation_steps;
+    trd_status status = TRD_OK;
+    while (engine->micro_step > 0 || (steps_left(engine) && !stopped(o))) {
+        trd_batch batch;
+        bool full = engine->micro_step >= window; /* also after a restore at the end of a window */
+        if (!full) {
+            status = trd_loader_next(o->train, &batch);
+            if (status != TRD_OK) break;
+            TRD_TRY(trd_engine_fwd_bwd(engine, &batch));
+            full = batch.update_step >= 0 ? batch.update_step != 0 : engine->micro_step >= window;
+        }
+        if (full) TRD_TRY(finish_step(engine, o));
+    }
+    if (status != TRD_OK && status != TRD_END) return status;
+    if (engine->micro_step > 0) {
+        trd__log(
+            &engine->options.log, TRD_LOG_INFO,
+            "step %lld: the data ended after %lld of %d micro-batches; the update is applied, divided by "
+            "what they summed",
+            (long long)engine->step + 1, (long long)engine->micro_step, window);
+        TRD_TRY(finish_step(engine, o));
+    }
+    return TRD_OK;
+}
+
+/* Room for the checkpoints that the run will hold at a time: one more than it keeps, while one is written. */
+static trd_status check_space(trd_engine *engine)
+{
+    const trd_engine_options *o = &engine->options;
+    if (!engine->saver) return TRD_OK;
+    int64_t left = o->steps > engine->step ? (o->steps - engine->step) / o->checkpoint_period + 1 : 1;
+    int64_t keep = o->max_num_checkpoints_to_keep;
+    return trd__saver_check_space(engine, keep > 0 && keep + 1 < left ? keep + 1 : left);
+}
+
+trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options)
+{
+    if (!options || !options->train)
+        return trd__fail(TRD_INVALID_ARGUMENT, "training: expected a loader of training data, found none");
+    TRD_TRY(trd__engine_check(engine));
+    TRD_TRY(check_space(engine));
+    if (engine->data_position > 0) TRD_TRY(trd_loader_seek(options->train, engine->data_position));
+    if (options->eval_at_start) TRD_TRY(evaluate(engine, options));
+    TRD_TRY(feed(engine, options));
+    TRD_TRY(trd__queue_flush(engine));
+    if (engine->saver && engine->dirty) TRD_TRY(trd_engine_save(engine, NULL, true, NULL));
+    if (options->eval_at_end && !stopped(options)) TRD_TRY(evaluate(engine, options));
+    return trd__metrics_flush_sinks(engine);
+}
