@@ -29,9 +29,9 @@ int scratch_remove(void **state)
 
 const char *scratch_path(const char *folder, const char *name)
 {
-    static char paths[4][1024];
+    static char paths[64][1024];
     static int next;
-    char *path = paths[next++ % 4];
+    char *path = paths[next++ % 64];
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
     return path;
 }

@@ -8,7 +8,7 @@
 int scratch_create(void **state);
 int scratch_remove(void **state);
 
-/* "folder/name" in one of a few static buffers: good for a few calls, not thread-safe. */
+/* "folder/name" in one of 64 static buffers, valid for the next 63 calls. Not thread-safe. */
 const char *scratch_path(const char *folder, const char *name);
 void scratch_write(const char *path, const void *data, size_t bytes);
 /* Whole file, NUL-terminated; free with free. */
