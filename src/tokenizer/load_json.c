@@ -283,7 +283,10 @@ static trd_status load_chat_file(trd_tokenizer *tokenizer, const char *folder)
     char *path = NULL, *text = NULL;
     size_t bytes = 0;
     trd_status status = read_beside(folder, "chat_template.jinja", &path, &text, &bytes);
-    if (!status && text) status = trd__tokenizer_take_chat(tokenizer, text, bytes);
+    if (!status && text) {
+        tokenizer->chat_file = true;
+        status = trd__tokenizer_take_chat(tokenizer, text, bytes);
+    }
     trd__free(text);
     trd__free(path);
     return status;

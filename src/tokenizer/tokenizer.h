@@ -41,6 +41,7 @@ struct trd_tokenizer {
 
     const struct trd__chat_template *chat; /* NULL: none, or not known */
     char *chat_text;                       /* as in the source, NULL: none */
+    bool chat_file;                        /* chat_text is from chat_template.jinja, not from the config */
     bool chat_chosen;                      /* by name: export writes the known text */
 
     trd__file_map json;        /* tokenizer.json, kept open for export; unset for a GGUF */
