@@ -77,6 +77,8 @@ static void gradient_chunk(const trd__attention_plan *p, const trd__cpu_call *ca
         memset(row + end, 0, (size_t)(count - end) * sizeof *row);
         memset(dp + end, 0, (size_t)(count - end) * sizeof *dp);
         p->math->attention_gradient(row + begin, dp + begin, lse[block->lse_at + r], delta[r], end - begin);
+        /* A softmax over one key is constant: Adam would turn its rounding noise into movement. */
+        if (end > begin && block->keys[r].end - block->keys[r].begin == 1) dp[begin] = 0;
     }
 }
 
