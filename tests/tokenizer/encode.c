@@ -11,6 +11,7 @@
 #include <treadle/tokenizer.h>
 
 #include "base/file.h"
+#include "base/pool.h"
 #include "base/rng.h"
 #include "formats/json.h"
 #include "tokenizer/tokenizer.h"
@@ -215,6 +216,38 @@ static void long_and_short_merges(void **state)
     trd_tokenizer_close(t);
 }
 
+typedef struct shared_work {
+    const trd_tokenizer *tokenizer;
+    trd_ids ids[4];
+} shared_work;
+
+static void encode_shared(void *context, int worker, int workers)
+{
+    static const char text[] = "shared by threads: \xe4\xbd\xa0\xe5\xa5\xbd e\xcc\x81 12345 <|im_end|>";
+    shared_work *work = context;
+    (void)workers;
+    for (int i = 0; i < 200; i++)
+        assert_int_equal(trd_tokenizer_encode(work->tokenizer, text, strlen(text), &work->ids[worker]),
+                         TRD_OK);
+}
+
+static void threads(void **state)
+{
+    (void)state;
+    trd_tokenizer *tokenizer = opened(QWEN3);
+    shared_work work = {.tokenizer = tokenizer};
+    trd__pool *pool;
+    assert_int_equal(trd__pool_create(4, &pool), TRD_OK);
+    trd__pool_run(pool, encode_shared, &work);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(work.ids[i].count, work.ids[0].count);
+        assert_memory_equal(work.ids[i].ids, work.ids[0].ids, work.ids[0].count * sizeof(int32_t));
+    }
+    for (int i = 0; i < 4; i++) trd_ids_free(&work.ids[i]);
+    trd__pool_free(pool);
+    trd_tokenizer_close(tokenizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +255,7 @@ int main(void)
         cmocka_unit_test(llama3),        cmocka_unit_test(added_token_flags),
         cmocka_unit_test(invalid_utf8),  cmocka_unit_test(random_bytes),
         cmocka_unit_test(empty_and_nul), cmocka_unit_test(decode_special),
-        cmocka_unit_test(whole_tokens),  cmocka_unit_test(long_and_short_merges)};
+        cmocka_unit_test(whole_tokens),  cmocka_unit_test(long_and_short_merges),
+        cmocka_unit_test(threads)};
     return cmocka_run_group_tests_name("tokenizer/encode", tests, NULL, NULL);
 }
