@@ -1,0 +1,93 @@
+/* Cases of attention and its gradient op: head ratios, head sizes, packed, padded and cached rows, scores far
+ * apart. The log-sum-exp is compared on real rows only; padding may hold any finite value. */
+#include "graph/node.h"
+#include "support/op_case.h"
+
+static int build(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    (void)c;
+    trd_rows rows = {.segments = in[3]};
+    out[0] = trd_attention(b, in[0], in[1], in[2], &rows);
+    return 1;
+}
+
+/* Also the log-sum-exp, which nothing may be differentiated through. */
+static int build_log_sum(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    build(b, c, in, out);
+    trd_value lse = trd__result(out[0].node, 1);
+    trd_shape shape = trd_value_shape(in[3]);
+    trd_value segments = trd_reshape(b, in[3], TRD__SHAPE(shape.dim[0], 1, shape.dim[1]));
+    trd_value real = trd_greater(b, segments, trd_scalar(b, TRD_I32, 0));
+    out[0] = trd_select(b, real, lse, trd_scalar(b, trd_value_dtype(lse), 0));
+    return 1;
+}
+
+static int build_cached(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    (void)c;
+    trd_rows rows = {.segments = in[3], .positions = in[4], .cached = true};
+    out[0] = trd_attention(b, in[0], in[1], in[2], &rows);
+    return 1;
+}
+
+#define X(label, spread, differentiable, ...)                                                                \
+    {                                                                                                        \
+        .name = label, .dtype = OP_FLOAT, .shape = OP_SHAPE(__VA_ARGS__), .fill = op_normal, .high = spread, \
+        .gradient = differentiable                                                                           \
+    }
+#define SEGMENTS(kind, batch, length)                                                                        \
+    {                                                                                                        \
+        .name = "segments", .dtype = TRD_I32, .shape = OP_SHAPE(batch, length), .fill = op_segments,         \
+        .low = kind                                                                                          \
+    }
+#define CASE(label, kind, spread, batch, length, heads, groups, lanes)                                       \
+    {                                                                                                        \
+        .name = label, .op = &trd__op_attention, .build = build, .bf16_tolerance = 2e-2, .operands = {       \
+            X("q", spread, true, batch, length, heads, lanes),                                               \
+            X("k", spread, true, batch, length, groups, lanes),                                              \
+            X("v", 1, true, batch, length, groups, lanes),                                                   \
+            SEGMENTS(kind, batch, length)                                                                    \
+        }                                                                                                    \
+    }
+#define CACHED(label, queries, keys, heads, groups, lanes)                                                   \
+    {                                                                                                        \
+        .name = label, .op = &trd__op_attention, .build = build_cached, .operands = {                        \
+            X("q", 1, false, 3, queries, heads, lanes),                                                      \
+            X("k", 1, false, 3, keys, groups, lanes),                                                        \
+            X("v", 1, false, 3, keys, groups, lanes),                                                        \
+            SEGMENTS(OP_ROWS_WHOLE, 3, queries),                                                             \
+            {.name = "positions",                                                                            \
+             .dtype = TRD_I32,                                                                               \
+             .shape = OP_SHAPE(3, queries),                                                                  \
+             .fill = op_integers,                                                                            \
+             .low = 0,                                                                                       \
+             .high = keys}                                                                                   \
+        }                                                                                                    \
+    }
+
+static const op_case cases[] = {
+    CASE("whole", OP_ROWS_WHOLE, 1, 2, 17, 2, 2, 16),
+    CASE("one_token", OP_ROWS_WHOLE, 1, 1, 1, 1, 1, 16),
+    CASE("ratio_2", OP_ROWS_PACKED, 1, 2, 33, 4, 2, 32),
+    CASE("ratio_4", OP_ROWS_PACKED, 1, 1, 65, 4, 1, 64),
+    CASE("head_128", OP_ROWS_WHOLE, 1, 1, 70, 2, 1, 128),
+    CASE("head_odd", OP_ROWS_PACKED, 1, 2, 9, 2, 1, 24),
+    CASE("packed", OP_ROWS_PACKED, 1, 3, 65, 2, 1, 16),
+    CASE("left_padded", OP_ROWS_LEFT_PADDED, 1, 3, 33, 2, 2, 16),
+    CASE("empty_row", OP_ROWS_WITH_EMPTY, 1, 3, 33, 2, 1, 16),
+    CASE("only_padding", OP_ROWS_WITH_EMPTY, 1, 1, 17, 2, 1, 16),
+    CASE("blocks", OP_ROWS_WHOLE, 1, 1, 200, 1, 1, 32),
+    CASE("blocks_packed", OP_ROWS_PACKED, 1, 2, 257, 2, 1, 16),
+    CASE("far_scores", OP_ROWS_PACKED, 6, 2, 33, 2, 1, 16),
+    {.name = "log_sum",
+     .op = &trd__op_attention,
+     .build = build_log_sum,
+     .operands = {X("q", 1, false, 3, 33, 4, 16), X("k", 1, false, 3, 33, 2, 16),
+                  X("v", 1, false, 3, 33, 2, 16), SEGMENTS(OP_ROWS_WITH_EMPTY, 3, 33)}},
+    CACHED("cached_one", 1, 33, 2, 1, 16),
+    CACHED("cached_several", 5, 129, 4, 2, 64),
+    CACHED("cached_ratio_4", 1, 70, 4, 1, 32),
+};
+
+OP_CASES_MAIN("ops/attention", cases)

@@ -1,0 +1,79 @@
+/* Cases of token_logprobs and its gradient op: with a cotangent known up front (both in one op) and one that
+ * depends on the result, masks of every kind, temperatures, logits far apart. */
+#include "support/op_case.h"
+
+/* Parameter 0: temperature. The loss is linear, so forward and gradient merge. */
+static int build(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    out[0] = trd_token_logprobs(b, in[0], in[1], in[2], in[3], c->parameter[0]);
+    return 1;
+}
+
+static int build_all_rows(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    out[0] = trd_token_logprobs(b, in[0], in[1], in[2], (trd_value){NULL, 0}, c->parameter[0]);
+    return 1;
+}
+
+/* The cotangent depends on the log-probabilities, so the gradient forms the logits again. */
+static int build_squared(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    build(b, c, in, out);
+    out[0] = trd_square(b, out[0]);
+    return 1;
+}
+
+#define X(label, spread, ...)                                                                                \
+    {                                                                                                        \
+        .name = label, .dtype = OP_FLOAT, .shape = OP_SHAPE(__VA_ARGS__), .fill = op_normal, .high = spread, \
+        .gradient = true                                                                                     \
+    }
+#define OPERANDS(share, spread, batch, length, channels, vocabulary)                                         \
+    .bf16_tolerance = 2e-2, .operands = {X("hidden", spread, batch, length, channels),                       \
+                                         X("weight", 1, vocabulary, channels),                               \
+                                         {.name = "targets",                                                 \
+                                          .dtype = TRD_I32,                                                  \
+                                          .shape = OP_SHAPE(batch, length),                                  \
+                                          .fill = op_integers,                                               \
+                                          .low = 0,                                                          \
+                                          .high = vocabulary},                                               \
+                                         {.name = "row_mask",                                                \
+                                          .dtype = TRD_BOOL,                                                 \
+                                          .shape = OP_SHAPE(batch, length),                                  \
+                                          .fill = op_booleans,                                               \
+                                          .high = share}}
+#define MERGED(label, ...)                                                                                   \
+    {                                                                                                        \
+        .name = label, .op = &trd__op_token_logprobs_grad, .build = build, .parameter = {1},                 \
+        OPERANDS(__VA_ARGS__)                                                                                \
+    }
+#define SEPARATE(label, ...)                                                                                 \
+    {                                                                                                        \
+        .name = label, .op = &trd__op_token_logprobs, .build = build_squared, .parameter = {1},              \
+        OPERANDS(__VA_ARGS__)                                                                                \
+    }
+
+static const op_case cases[] = {
+    MERGED("mixed_mask", 0.5, 1, 2, 17, 33, 65),
+    MERGED("no_rows", 0, 1, 2, 9, 17, 33),
+    MERGED("all_rows", 1, 1, 2, 9, 17, 33),
+    MERGED("one", 1, 1, 1, 1, 1, 2),
+    MERGED("wide", 0.7, 1, 1, 33, 64, 1030),
+    MERGED("blocks", 0.8, 0.3, 3, 129, 16, 300),
+    MERGED("far_logits", 0.6, 20, 2, 9, 33, 65),
+    SEPARATE("separate", 0.5, 1, 2, 17, 33, 65),
+    SEPARATE("separate_no_rows", 0, 1, 2, 9, 17, 33),
+    SEPARATE("separate_blocks", 0.8, 0.3, 3, 129, 16, 300),
+    {.name = "null_mask",
+     .op = &trd__op_token_logprobs_grad,
+     .build = build_all_rows,
+     .parameter = {1},
+     OPERANDS(1, 1, 2, 9, 17, 33)},
+    {.name = "temperature",
+     .op = &trd__op_token_logprobs_grad,
+     .build = build,
+     .parameter = {0.7},
+     OPERANDS(0.5, 1, 2, 9, 17, 33)},
+};
+
+OP_CASES_MAIN("ops/token_logprobs", cases)
