@@ -53,7 +53,34 @@ static int build_squared(trd_builder *b, const op_case *c, const trd_value *in, 
         OPERANDS(__VA_ARGS__)                                                                                \
     }
 
+/* Only one of the gradients is asked for: the other has no buffer. */
+#define PARTIAL(label, builder, of_hidden, of_weight)                                                        \
+    {                                                                                                        \
+        .name = label, .op = &trd__op_token_logprobs_grad, .build = builder, .parameter = {1},               \
+        .bf16_tolerance = 2e-2,                                                                              \
+        .operands =                                                                                          \
+        { {.name = "hidden",                                                                                 \
+           .dtype = OP_FLOAT,                                                                                \
+           .shape = OP_SHAPE(2, 9, 17),                                                                      \
+           .fill = op_normal,                                                                                \
+           .high = 1,                                                                                        \
+           .gradient = of_hidden},                                                                           \
+          {.name = "weight",                                                                                 \
+           .dtype = OP_FLOAT,                                                                                \
+           .shape = OP_SHAPE(33, 17),                                                                        \
+           .fill = op_normal,                                                                                \
+           .high = 1,                                                                                        \
+           .gradient = of_weight},                                                                           \
+          {.name = "targets", .dtype = TRD_I32, .shape = OP_SHAPE(2, 9), .fill = op_integers, .high = 33},   \
+          {.name = "row_mask", .dtype = TRD_BOOL, .shape = OP_SHAPE(2, 9), .fill = op_booleans, .high = 0.5} \
+        }                                                                                                    \
+    }
+
 static const op_case cases[] = {
+    PARTIAL("only_hidden", build, true, false),
+    PARTIAL("only_weight", build, false, true),
+    PARTIAL("separate_only_hidden", build_squared, true, false),
+    PARTIAL("separate_only_weight", build_squared, false, true),
     MERGED("mixed_mask", 0.5, 1, 2, 17, 33, 65),
     MERGED("no_rows", 0, 1, 2, 9, 17, 33),
     MERGED("all_rows", 1, 1, 2, 9, 17, 33),

@@ -19,7 +19,7 @@
 #include "base/rng.h"
 #include "graph/passes.h"
 
-enum { PROBES = 12, COTANGENT_STREAM = 1000, ACCUMULATOR_STREAM = 2000, MAX_TESTS = 2048 };
+enum { PROBES = 8, COTANGENT_STREAM = 1000, ACCUMULATOR_STREAM = 2000, MAX_TESTS = 2048 };
 
 typedef struct variant {
     const char *label;

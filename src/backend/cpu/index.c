@@ -14,6 +14,14 @@ static bool in_range(const trd__cpu_call *call, int64_t id, int64_t limit, int64
     return false;
 }
 
+/* Whether sums are kept in float32 and rounded once: for every narrow float operand. */
+static bool sums_rows(const trd_node *n)
+{
+    trd_dtype out = n->results[0].dtype, from = trd__type_of(n->inputs[1])->dtype;
+    bool wide = out == TRD_F64 || from == TRD_F64 || !trd__dtype_is_float(out);
+    return !wide && (out != TRD_F32 || from != TRD_F32);
+}
+
 static trd_status plan(const trd_node *n, trd__cpu_plan *p)
 {
     int64_t work = trd__shape_count(&n->results[0].shape);
@@ -25,6 +33,8 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *p)
         work = trd__shape_count(&trd__type_of(n->inputs[1])->shape);
         p->in_place[0] = 0 + 1;
     }
+    if (n->op == &trd__op_scatter_add_rows && sums_rows(n))
+        p->worker_bytes = 2 * sizeof(float) * (size_t)n->results[0].shape.dim[1];
     p->workers = work < PARALLEL_ELEMENTS ? 1 : 0;
     return TRD_OK;
 }
@@ -60,11 +70,41 @@ static void add_row(trd_dtype to_type, void *to, size_t to_at, trd_dtype from_ty
     for (int64_t c = begin; c < end; c++) {
         double update = trd__load(from_type, from, from_at + (size_t)c);
         if (update == 0) continue;
-        double old = trd__load(to_type, to, to_at + (size_t)c);
-        bool wide = to_type == TRD_F64 || from_type == TRD_F64 || !trd__dtype_is_float(to_type);
-        trd__store(to_type, to, to_at + (size_t)c,
-                   wide ? old + update : (double)((float)old + (float)update));
+        trd__store(to_type, to, to_at + (size_t)c, trd__load(to_type, to, to_at + (size_t)c) + update);
     }
+}
+
+/* Adds the updates of id ids[first] and of its repetitions: one rounding for a row, however often it occurs.
+ */
+static void add_summed_rows(const trd__cpu_call *call, int64_t first, int64_t count, int64_t begin,
+                            int64_t end)
+{
+    const trd_node *n = call->node;
+    const trd__type *out = &n->results[0], *updates = trd__type_of(n->inputs[1]);
+    const int32_t *ids = call->inputs[0];
+    int64_t columns = out->shape.dim[1];
+    float *sum = call->worker_scratch, *row = sum + columns;
+    size_t length = (size_t)(end - begin), update_size = trd_dtype_bytes(updates->dtype);
+    memset(sum, 0, length * sizeof *sum);
+    for (int64_t i = first; i < count; i++) {
+        if (ids[i] != ids[first]) continue;
+        trd__convert(updates->dtype,
+                     (const char *)call->inputs[1] + (size_t)(i * columns + begin) * update_size, TRD_F32,
+                     row, length);
+        for (size_t c = 0; c < length; c++) sum[c] += row[c];
+    }
+    size_t at = (size_t)(ids[first] * columns + begin) * trd_dtype_bytes(out->dtype);
+    char *to = (char *)call->outputs[0] + at;
+    trd__convert(out->dtype, to, TRD_F32, row, length);
+    for (size_t c = 0; c < length; c++) row[c] = sum[c] == 0 ? row[c] : row[c] + sum[c];
+    trd__convert(TRD_F32, row, out->dtype, to, length);
+}
+
+static bool occurred_before(const int32_t *ids, int64_t i)
+{
+    bool found = false;
+    for (int64_t j = 0; j < i; j++) found |= ids[j] == ids[i];
+    return found;
 }
 
 static void run_scatter_add_rows(const trd__cpu_call *call, int phase)
@@ -85,11 +125,14 @@ static void run_scatter_add_rows(const trd__cpu_call *call, int phase)
     for (int64_t i = 0; i < count; i++) {
         if (!in_range(call, ids[i], rows, i)) continue;
         size_t to_at = (size_t)(ids[i] * columns), from_at = (size_t)(i * columns);
-        if (out->dtype == TRD_F32 && from_type == TRD_F32)
+        if (sums_rows(n)) {
+            if (!occurred_before(ids, i)) add_summed_rows(call, i, count, begin, end);
+        } else if (out->dtype == TRD_F32 && from_type == TRD_F32) {
             add_row_f32((float *)call->outputs[0] + to_at, (const float *)call->inputs[1] + from_at, begin,
                         end);
-        else
+        } else {
             add_row(out->dtype, call->outputs[0], to_at, from_type, call->inputs[1], from_at, begin, end);
+        }
     }
 }
 
