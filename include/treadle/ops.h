@@ -63,8 +63,8 @@ TRD_API trd_value trd_reduce_sum(trd_builder *b, trd_value x, unsigned axes_mask
 TRD_API trd_value trd_reduce_max(trd_builder *b, trd_value x, unsigned axes_mask, bool keep_dims);
 /* Scalar sum of all elements in x's dtype (f32 for bf16 and f16, i32 for bool). */
 TRD_API trd_value trd_sum_all(trd_builder *b, trd_value x);
-/* Scalar f64 sum of squares of all elements, float32 products with float64 partial sums: the gradient norm's
- * building block. Not differentiable. */
+/* Scalar f64 sum of squares of all elements, squared and summed in float64 so that finite values never
+ * overflow: the gradient norm's building block. Not differentiable. */
 TRD_API trd_value trd_sum_squares(trd_builder *b, trd_value x);
 
 /* Shape */

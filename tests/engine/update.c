@@ -1,0 +1,277 @@
+/* Updates: division, norm, clipping, the skips that leave every bit as it was, and leaves that take a value.
+ * The toy's gradient is the extra array "x" itself, so every number is known. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/shape.h"
+#include "engine/internal.h"
+#include "support/engine.h"
+
+enum { SIZE = 4 };
+
+typedef struct bounds {
+    double eps, min_denom;
+} bounds;
+
+/* sum(p * x) for every leaf p and its array, over the batch's total weight. */
+static trd_loss_output linear(trd_builder *b, const trd_model *model, const trd_inputs *in, void *user)
+{
+    const bounds *limits = user;
+    trd_value sum = trd_scalar(b, TRD_F32, 0);
+    for (int i = 0; i < model->parameter_count; i++) {
+        trd_value x = trd_inputs_get(b, in, model->parameters[i].name);
+        sum = trd_add(b, sum, trd_sum_all(b, trd_mul(b, in->parameters[i], x)));
+    }
+    trd_loss_output output =
+        trd_loss(trd_weighted(sum, trd_sum_all(b, trd_inputs_get(b, in, "loss_weights"))));
+    if (limits) output.primary_loss.eps = limits->eps;
+    if (limits) output.primary_loss.min_denom = limits->min_denom;
+    return output;
+}
+
+static trd_engine *toy(const trd_engine_options *o, const test_leaf *leaves, int count, bounds *limits)
+{
+    trd_engine *engine = NULL;
+    OK(trd__engine_create_with_model(o, test_toy(leaves, count), &engine));
+    OK(trd_engine_with_loss_fn(engine, linear, limits));
+    return engine;
+}
+
+static trd_engine *one_leaf(const trd_engine_options *o, bounds *limits)
+{
+    static const test_leaf leaf = {"w", SIZE, 0};
+    return toy(o, &leaf, 1, limits);
+}
+
+/* One micro-batch whose gradient is x for every leaf and whose denominator is weight tokens. */
+static trd_status feed(trd_engine *engine, const float *x, int weighted)
+{
+    int32_t tokens[TEST_LENGTH] = {0};
+    float weights[TEST_LENGTH] = {0};
+    trd_array extras[4];
+    const trd_model *model = trd_engine_model(engine);
+    for (int i = 1; i <= weighted; i++) weights[i] = 1.0f;
+    for (int i = 0; i < model->parameter_count; i++)
+        extras[i] = (trd_array){.name = model->parameters[i].name,
+                                .dtype = TRD_F32,
+                                .shape = TRD__SHAPE(SIZE),
+                                .data = x + i * SIZE};
+    trd_batch batch = {.rows = 1,
+                       .length = TEST_LENGTH,
+                       .token_ids = tokens,
+                       .loss_weights = weights,
+                       .extra_count = model->parameter_count,
+                       .extras = extras,
+                       .update_step = -1};
+    return trd_engine_fwd_bwd(engine, &batch);
+}
+
+static void divides_once(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_options();
+    trd_engine *engine = one_leaf(&o, NULL);
+    const float a[SIZE] = {3, 0, 0, 8}, b[SIZE] = {0, 0, 4, -8};
+    OK(feed(engine, a, 1));
+    OK(feed(engine, b, 3));
+    OK(trd_engine_update(engine)); /* (3, 0, 4, 0) / 4 */
+    assert_true(fabs(test_metric(engine, "gradient_norm") - 1.25) < 1e-12);
+    assert_float_equal(test_float(trd_engine_params(engine), "w", 0), 0.925f, 1e-7f);
+    assert_float_equal(test_float(trd_engine_params(engine), "w", 1), 1.0f, 0);
+    assert_float_equal(test_float(trd_engine_params(engine), "w", 2), 0.9f, 1e-7f);
+    OK(trd_engine_close(engine));
+}
+
+static void bounds_of_the_denominator(void **state)
+{
+    (void)state;
+    bounds limits = {.eps = 1e-3, .min_denom = 1};
+    trd_engine_options o = test_options();
+    trd_engine *engine = one_leaf(&o, &limits);
+    const float x[SIZE] = {1, 0, 0, 0};
+    OK(feed(engine, x, 2));
+    OK(trd_engine_update(engine));
+    assert_true(test_metric(engine, "gradient_norm") == 1.0 / 2.001);
+    assert_true(trd_compute_scale(0, 1e-3, 1) == 1.0);
+    assert_true(trd_compute_scale(0, 0, 0) == 0.0);
+    OK(trd_engine_close(engine));
+}
+
+static void clips_by_the_norm(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_options();
+    o.gradient_clipping_threshold = 1.0;
+    trd_engine *engine = one_leaf(&o, NULL);
+    const float big[SIZE] = {3, 4, 0, 0}, small[SIZE] = {0.5f, 0, 0, 0}, none[SIZE] = {0, 0, 0, 0};
+    OK(feed(engine, big, 1));
+    OK(trd_engine_update(engine));
+    assert_true(test_metric(engine, "gradient_norm") == 5.0);
+    assert_float_equal(test_float(trd_engine_params(engine), "w", 0), 0.94f, 1e-7f);
+    assert_float_equal(test_float(trd_engine_params(engine), "w", 1), 0.92f, 1e-7f);
+    OK(feed(engine, small, 1));
+    OK(trd_engine_update(engine));
+    assert_float_equal(test_float(trd_engine_params(engine), "w", 0), 0.89f, 1e-7f);
+    unsigned char *before = test_state(trd_engine_params(engine), NULL);
+    OK(feed(engine, none, 1)); /* norm 0 divides by nothing */
+    OK(trd_engine_update(engine));
+    assert_true(test_metric(engine, "gradient_norm") == 0.0);
+    assert_true(test_metric(engine, "step_skipped") == 0.0);
+    test_same_state(trd_engine_params(engine), before);
+    free(before);
+    OK(trd_engine_close(engine));
+}
+
+static void norm_stays_finite(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_options();
+    trd_engine *engine = one_leaf(&o, NULL);
+    const float x[SIZE] = {1e30f, 1e30f, 0, 0};
+    OK(feed(engine, x, 1));
+    OK(trd_engine_update(engine));
+    assert_true(fabs(test_metric(engine, "gradient_norm") / (sqrt(2.0) * (double)1e30f) - 1) < 1e-6);
+    assert_true(test_metric(engine, "nonfinite_grads") == 0.0);
+    OK(trd_engine_close(engine));
+}
+
+/* A step that must leave parameters and optimizer state alone, count included, and still advance. */
+static void expect_skipped(trd_engine *engine, const float *x, int weighted)
+{
+    unsigned char *params = test_state(trd_engine_params(engine), NULL);
+    unsigned char *optimizer = test_state(trd_engine_optimizer_state(engine), NULL);
+    int64_t step = trd_engine_step(engine);
+    OK(feed(engine, x, weighted));
+    OK(trd_engine_update(engine));
+    assert_true(test_metric(engine, "step_skipped") == 1.0);
+    assert_int_equal(trd_engine_step(engine), step + 1);
+    test_same_state(trd_engine_params(engine), params);
+    test_same_state(trd_engine_optimizer_state(engine), optimizer);
+    free(params);
+    free(optimizer);
+}
+
+static void empty_update_touches_nothing(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_adamw();
+    trd_engine *engine = one_leaf(&o, NULL);
+    const float x[SIZE] = {1, 2, 3, 4};
+    OK(feed(engine, x, 2));
+    OK(trd_engine_update(engine)); /* moments are not 0 any more: decay and momentum would show */
+    expect_skipped(engine, x, 0);
+    assert_true(test_double(trd_engine_optimizer_state(engine), "count") == 1.0);
+    OK(trd_engine_update(engine)); /* without gradients: nothing at all */
+    assert_int_equal(trd_engine_step(engine), 2);
+    OK(trd_engine_close(engine));
+}
+
+static void nonfinite_is_skipped_or_applied(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_adamw();
+    trd_engine *engine = one_leaf(&o, NULL);
+    const float x[SIZE] = {1, 2, 3, 4}, bad[SIZE] = {1, INFINITY, 3, 4}, worse[SIZE] = {NAN, 2, 3, 4};
+    OK(feed(engine, x, 2));
+    OK(trd_engine_update(engine));
+    expect_skipped(engine, bad, 2);
+    assert_true(test_metric(engine, "nonfinite_grads") == 1.0);
+    expect_skipped(engine, worse, 2);
+    OK(trd_engine_close(engine));
+    o.skip_step_on_nonfinite = false;
+    engine = one_leaf(&o, NULL);
+    OK(feed(engine, worse, 2));
+    OK(trd_engine_update(engine));
+    assert_true(test_metric(engine, "step_skipped") == 0.0);
+    assert_true(test_metric(engine, "nonfinite_grads") == 1.0);
+    assert_true(isnan(test_float(trd_engine_params(engine), "w", 0)));
+    OK(trd_engine_close(engine));
+}
+
+/* The same judgement on the host: Bessel-corrected, over the last `interval` values. */
+static bool is_spike(const double *values, int count, int interval, double factor, double x)
+{
+    int first = count > interval ? count - interval : 0, n = count - first;
+    double mean = 0, sum = 0;
+    if (n < (interval / 2 > 2 ? interval / 2 : 2)) return false;
+    for (int i = first; i < count; i++) mean += values[i] / n;
+    for (int i = first; i < count; i++) sum += (values[i] - mean) * (values[i] - mean);
+    return x - mean > factor * sqrt(sum / (n - 1));
+}
+
+static void spikes_are_skipped(void **state)
+{
+    (void)state;
+    enum { STEPS = 24, INTERVAL = 8 };
+    trd_engine_options o = test_options();
+    o.skip_step_on_spikes = true;
+    o.skip_step_interval = INTERVAL;
+    o.skip_step_scaling_factor = 2.0;
+    o.schedule.learning_rate = 1e-6;
+    trd_engine *engine = one_leaf(&o, NULL);
+    double losses[STEPS], norms[STEPS];
+    int count = 0, skipped = 0;
+    for (int i = 0; i < STEPS; i++) {
+        float size = 1.0f + 0.1f * (float)(i * 7 % 5) + (i >= 10 ? 3.0f : 0.0f); /* a lasting rise at 10 */
+        float x[SIZE] = {size, 0, 0, 0};
+        bool empty = i == 5, bad = i == 6; /* neither enters the history */
+        if (bad) x[1] = NAN;
+        OK(feed(engine, x, empty ? 0 : 2));
+        OK(trd_engine_update(engine));
+        double loss = test_metric(engine, "loss"), norm = test_metric(engine, "gradient_norm");
+        bool expected = empty || bad || is_spike(losses, count, INTERVAL, 2.0, loss) ||
+                        is_spike(norms, count, INTERVAL, 2.0, norm);
+        assert_int_equal(test_metric(engine, "step_skipped") != 0, expected);
+        skipped += expected && !empty && !bad;
+        if (empty || bad) continue;
+        losses[count] = loss;
+        norms[count++] = norm;
+    }
+    assert_true(skipped >= 1 && skipped < 8); /* the rise spikes at first and becomes the baseline */
+    assert_true(test_double(trd_engine_optimizer_state(engine), "spike_seen") == INTERVAL);
+    OK(trd_engine_close(engine));
+}
+
+/* Two leaves that take a value and one that learns: values stay out of norm, clipping and optimizer. */
+static void overwritten_leaves(void **state)
+{
+    (void)state;
+    static const test_leaf leaves[] = {
+        {"w", SIZE, 0}, {"scale", SIZE, TRD_PARAM_OVERWRITE}, {"amax", SIZE, TRD_PARAM_OVERWRITE_MAX}};
+    trd_engine_options o = test_adamw();
+    trd_engine *engine = toy(&o, leaves, 3, NULL);
+    const float a[3 * SIZE] = {3, 0, 0, 0, 10, 20, 30, 40, 5, 6, 7, 8};
+    const float b[3 * SIZE] = {0, 4, 0, 0, 1, 2, 3, 4, 9, 1, 9, 1};
+    OK(feed(engine, a, 1));
+    OK(feed(engine, b, 1));
+    OK(trd_engine_update(engine));
+    assert_true(test_metric(engine, "gradient_norm") == 2.5);
+    trd_view params = trd_engine_params(engine);
+    for (size_t i = 0; i < SIZE; i++) {
+        assert_true(test_float(params, "scale", i) == b[SIZE + i]);
+        assert_true(test_float(params, "amax", i) == fmaxf(a[2 * SIZE + i], b[2 * SIZE + i]));
+    }
+    OK(trd_engine_close(engine));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(divides_once),
+        cmocka_unit_test(bounds_of_the_denominator),
+        cmocka_unit_test(clips_by_the_norm),
+        cmocka_unit_test(norm_stays_finite),
+        cmocka_unit_test(empty_update_touches_nothing),
+        cmocka_unit_test(nonfinite_is_skipped_or_applied),
+        cmocka_unit_test(spikes_are_skipped),
+        cmocka_unit_test(overwritten_leaves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
