@@ -65,15 +65,11 @@ typedef struct trd__cpu_kernel {
     void (*run)(const trd__cpu_call *call, int phase);
 } trd__cpu_kernel;
 
-/* Elementwise ops also have a tile function: n f32 values (bool as 0 or 1) per operand, in L1, n a multiple
- * of 16, no aliasing but out may equal an input. The fuser chains these; loads and stores convert dtypes. */
-typedef void (*trd__tile_function)(float *out, const float *const *in, int n, const void *attr);
-
-/* One row per op of a family; a family's table ends with a zeroed row. */
+/* One row per op of a family; a family's table ends with a zeroed row. Elementwise ops also have a row in
+ * tiles_body.h, which is what the fuser chains. */
 typedef struct trd__cpu_op {
     const trd_op *op;
     const trd__cpu_kernel *const *variants; /* NULL-terminated */
-    trd__tile_function tile[3]; /* by trd__isa; NULL falls back to a lower one; all NULL: not fusable */
 } trd__cpu_op;
 
 /* The row of an op, NULL if the CPU has no kernel for it (then it is expanded). */

@@ -1,0 +1,159 @@
+/* Bodies of the tile loops, compiled once per instruction set: the including file defines TILES_TABLE. The
+ * expressions use no fused multiply-add and no order that depends on the vector's width, but for exp and
+ * sigmoid, whose last bit may differ between instruction sets. */
+#include <math.h>
+
+#include "backend/cpu/simd.h"
+#include "backend/cpu/tiles.h"
+
+/* Lane by lane: ops too rare for a vector form of their own. */
+#define EACH(function)                                                                                       \
+    static inline vf each_##function(vf x)                                                                   \
+    {                                                                                                        \
+        for (int i = 0; i < LANES; i++) x[i] = function(x[i]);                                               \
+        return x;                                                                                            \
+    }
+EACH(logf)
+EACH(tanhf)
+
+static inline vf each_powf(vf x, vf y)
+{
+    for (int i = 0; i < LANES; i++) x[i] = powf(x[i], y[i]);
+    return x;
+}
+
+static inline vf truth(vi mask)
+{
+    return vselect(mask, vset(1.0f), vset(0.0f));
+}
+
+/* X(op, expression in x, y, z) */
+#define TILE_OPS(X)                                                                                          \
+    X(neg, -x)                                                                                               \
+    X(abs, vabs(x))                                                                                          \
+    X(sign, truth(x > 0.0f) - truth(x < 0.0f))                                                               \
+    X(exp, vexp(x))                                                                                          \
+    X(log, each_logf(x))                                                                                     \
+    X(sqrt, vsqrt(x))                                                                                        \
+    X(rsqrt, 1.0f / vsqrt(x))                                                                                \
+    X(tanh, each_tanhf(x))                                                                                   \
+    X(sigmoid, vsigmoid(x))                                                                                  \
+    X(square, x *x)                                                                                          \
+    X(not, truth(x == 0.0f))                                                                                 \
+    X(is_finite, truth(vabs(x) < INFINITY))                                                                  \
+    X(add, x + y)                                                                                            \
+    X(sub, x - y)                                                                                            \
+    X(mul, x *y)                                                                                             \
+    X(div, x / y)                                                                                            \
+    X(max, vselect((x > y) | (x != x), x, y))                                                                \
+    X(min, vselect((x < y) | (x != x), x, y))                                                                \
+    X(pow, each_powf(x, y))                                                                                  \
+    X(and, truth((x != 0.0f) & (y != 0.0f)))                                                                 \
+    X(or, truth((x != 0.0f) | (y != 0.0f)))                                                                  \
+    X(equal, truth(x == y))                                                                                  \
+    X(not_equal, truth(x != y))                                                                              \
+    X(less, truth(x < y))                                                                                    \
+    X(less_equal, truth(x <= y))                                                                             \
+    X(greater, truth(x > y))                                                                                 \
+    X(greater_equal, truth(x >= y))                                                                          \
+    X(select, vselect(x != 0.0f, y, z))                                                                      \
+    X(accumulate, x + y)
+
+#define TILE_FUNCTION(op_name, expression)                                                                   \
+    static void op_name##_tile(float *out, const float *const *in, int n)                                    \
+    {                                                                                                        \
+        const float *xs = in[0], *ys = in[1], *zs = in[2];                                                   \
+        for (int i = 0; i < n; i += LANES) {                                                                 \
+            vf x = vload(xs + i), y = vload(ys + i), z = vload(zs + i);                                      \
+            (void)x, (void)y, (void)z;                                                                       \
+            vstore(out + i, expression);                                                                     \
+        }                                                                                                    \
+    }
+TILE_OPS(TILE_FUNCTION)
+TILE_FUNCTION(to_bool, truth(x != 0.0f))
+
+static void load(float *out, trd_dtype dtype, const void *data, int64_t at, int n)
+{
+    int i = 0;
+    switch (dtype) {
+    case TRD_F32:
+        memcpy(out, (const float *)data + at, (size_t)n * sizeof *out);
+        break;
+    case TRD_BF16:
+        for (; i + LANES <= n; i += LANES) vstore(out + i, vload_bf16((const trd__bf16 *)data + at + i));
+        for (; i < n; i++) out[i] = trd__bf16_to_f32(((const trd__bf16 *)data)[at + i]);
+        break;
+    case TRD_BOOL:
+        for (; i < n; i++) out[i] = ((const uint8_t *)data)[at + i] ? 1.0f : 0.0f;
+        break;
+    default:
+        for (; i < n; i++) out[i] = (float)trd__load(dtype, data, (size_t)at + (size_t)i);
+        break;
+    }
+}
+
+static void store(const float *in, trd_dtype dtype, void *data, int64_t at, int n)
+{
+    int i = 0;
+    switch (dtype) {
+    case TRD_F32:
+        memcpy((float *)data + at, in, (size_t)n * sizeof *in);
+        break;
+    case TRD_BF16:
+        for (; i + LANES <= n; i += LANES) vstore_bf16((trd__bf16 *)data + at + i, vload(in + i));
+        for (; i < n; i++) ((trd__bf16 *)data)[at + i] = trd__f32_to_bf16(in[i]);
+        break;
+    case TRD_BOOL:
+        for (; i < n; i++) ((uint8_t *)data)[at + i] = in[i] != 0.0f;
+        break;
+    default:
+        for (; i < n; i++) trd__store(dtype, data, (size_t)at + (size_t)i, (double)in[i]);
+        break;
+    }
+}
+
+static void round_to(float *values, trd_dtype dtype, int n)
+{
+    if (dtype == TRD_BF16)
+        for (int i = 0; i < n; i += LANES) vstore(values + i, vwiden(vnarrow(vload(values + i))));
+    else if (dtype == TRD_F16)
+        for (int i = 0; i < n; i++) values[i] = trd__f16_to_f32(trd__f32_to_f16(values[i]));
+}
+
+static void fill(float *out, float value, int n)
+{
+    for (int i = 0; i < n; i += LANES) vstore(out + i, vset(value));
+}
+
+/* 16 partial sums whatever the vector's width, so every instruction set adds in the same order. */
+#define TILE_SUM(function, expression)                                                                       \
+    static void function(double *partials, const float *in, int n)                                           \
+    {                                                                                                        \
+        double sums[TRD__PARTIALS];                                                                          \
+        memcpy(sums, partials, sizeof sums);                                                                 \
+        int i = 0;                                                                                           \
+        for (; i + TRD__PARTIALS <= n; i += TRD__PARTIALS)                                                   \
+            for (int j = 0; j < TRD__PARTIALS; j++) {                                                        \
+                float x = in[i + j];                                                                         \
+                sums[j] += (double)(expression);                                                             \
+            }                                                                                                \
+        for (int j = 0; i + j < n; j++) {                                                                    \
+            float x = in[i + j];                                                                             \
+            sums[j] += (double)(expression);                                                                 \
+        }                                                                                                    \
+        memcpy(partials, sums, sizeof sums);                                                                 \
+    }
+TILE_SUM(sum, x)
+TILE_SUM(sum_squares, x *x)
+
+#define TILE_ROW(op_name, expression) {&trd__op_##op_name, op_name##_tile},
+static const trd__tile_op tile_ops[] = {TILE_OPS(TILE_ROW){0}};
+
+const trd__tiles TILES_TABLE = {.ops = tile_ops,
+                                .to_bool = to_bool_tile,
+                                .load = load,
+                                .store = store,
+                                .round = round_to,
+                                .fill = fill,
+                                .sum = sum,
+                                .sum_squares = sum_squares};
