@@ -49,6 +49,9 @@ typedef struct trd_engine_options {
     const char *metrics_prefix;      /* NULL: none */
     const trd_metric_sink *sinks;    /* taken over: closed by trd_engine_close */
     int sink_count;
+    const char *run_name;            /* for the sinks, as are settings; NULL: none. Both outlive the engine */
+    const trd_run_setting *settings; /* the resolved config */
+    int setting_count;
     /* The config's identity, stored in checkpoints; on restore compare says what may differ (NULL: nothing is
      * checked). It returns TRD_OK, logs a warning for portable keys, or fails naming the fixed key. */
     const char *fingerprint;

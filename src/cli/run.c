@@ -136,11 +136,30 @@ static trd_status make_sinks(cli_run *run, trd_metric_sink *sinks, int *count)
     return status;
 }
 
+/* The config for the sinks; the texts stay the config's. */
+static trd_status make_settings(cli_run *run)
+{
+    trd_config_key key;
+    int count = 0;
+    while (trd_config_describe(count, &key)) count++;
+    run->settings = trd__alloc((size_t)count, sizeof *run->settings);
+    if (!run->settings) return TRD_NO_MEMORY;
+    for (int i = 0; i < count; i++) {
+        trd_config_describe(i, &key);
+        run->settings[i] = (trd_run_setting){key.name, trd_config_get(run->config, key.name)};
+    }
+    run->options.settings = run->settings;
+    run->options.setting_count = count;
+    run->options.run_name = trd_config_get(run->config, "run_name");
+    return TRD_OK;
+}
+
 trd_status cli_run_engine(cli_run *run, bool with_sinks)
 {
     trd_metric_sink sinks[MOST_SINKS] = {0};
     int count = 0;
-    trd_status status = with_sinks ? make_sinks(run, sinks, &count) : TRD_OK;
+    trd_status status = with_sinks ? make_settings(run) : TRD_OK;
+    if (!status && with_sinks) status = make_sinks(run, sinks, &count);
     run->options.sinks = sinks;
     run->options.sink_count = count;
     if (!status) status = trd_engine_create(&run->options, &run->engine);
@@ -162,6 +181,7 @@ trd_status cli_run_close(cli_run *run)
     trd_loader_close(run->train);
     if (run->log_file) fclose(run->log_file);
     trd__free(run->folder);
+    trd__free(run->settings);
     trd_config_free(run->config);
     return status;
 }

@@ -12,6 +12,7 @@ typedef struct cli_run {
     trd_engine_options options; /* a copy that may be changed before cli_run_engine */
     char *folder;               /* base_output_directory/run_name */
     FILE *log_file;
+    trd_run_setting *settings; /* the config as the sinks show it */
     trd_loader *train, *eval;
     trd_engine *engine;
     bool resumed; /* a checkpoint was found */

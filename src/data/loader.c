@@ -4,13 +4,11 @@
  * one thread only (the thread while it runs, else the caller). */
 #include <treadle/data.h>
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/log.h"
 #include "data/packer.h"
 #include "data/source.h"
 
@@ -114,23 +112,6 @@ static trd__packer_options packer_options_of(const trd_loader *loader)
                                  .epochs = o->epochs};
 }
 
-static void log_stats(const trd_loader *loader)
-{
-    const trd_data_stats *s = &loader->stats;
-    const trd_data_options *o = &loader->options;
-    trd__log(&o->log, TRD_LOG_INFO,
-             "data: %" PRIu64 " samples of %d file%s, %" PRIu64 " tokens (%" PRIu64 " with loss), %" PRIu64
-             " rows of %d an epoch, %.1f%% full",
-             s->samples, o->file_count, o->file_count > 1 ? "s" : "", s->tokens, s->loss_tokens,
-             s->rows_per_epoch, o->length,
-             100.0 * (double)s->tokens / ((double)s->rows_per_epoch * o->length));
-    if (s->truncated || s->dropped || s->bad_lines)
-        trd__log(&o->log, TRD_LOG_WARNING,
-                 "data: %" PRIu64 " samples truncated to %d tokens, %" PRIu64
-                 " dropped (too long or nothing to learn), %" PRIu64 " bad lines skipped",
-                 s->truncated, o->length, s->dropped, s->bad_lines);
-}
-
 static trd_status prepare(trd_loader *loader, const trd_data_options *options)
 {
     TRD_TRY(copy_options(loader, options));
@@ -140,7 +121,6 @@ static trd_status prepare(trd_loader *loader, const trd_data_options *options)
     TRD_TRY(trd__packer_rows_per_epoch(&packing, &loader->stats.rows_per_epoch));
     TRD_TRY(trd__packer_create(&packing, &loader->packer));
     TRD_TRY(make_slots(loader));
-    log_stats(loader);
     return TRD_OK;
 }
 

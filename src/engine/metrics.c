@@ -146,9 +146,12 @@ static void begin_sinks(trd_engine *engine)
     trd__metrics *m = &engine->metrics;
     if (m->begun) return;
     m->begun = true;
-    trd_run_info info = {.metrics_prefix = engine->options.metrics_prefix,
+    trd_run_info info = {.run_name = engine->options.run_name,
+                         .metrics_prefix = engine->options.metrics_prefix,
                          .resumed_step = m->resumed_step,
-                         .total_steps = engine->options.steps};
+                         .total_steps = engine->options.steps,
+                         .setting_count = engine->options.setting_count,
+                         .settings = engine->options.settings};
     for (int i = 0; i < engine->options.sink_count; i++) {
         const trd_metric_sink *sink = &engine->options.sinks[i];
         if (sink->begin) trd__engine_defer(engine, sink->begin(sink->user, &info));

@@ -26,6 +26,7 @@ typedef struct html {
     char *path, *metrics_path;
     char *prefix;
     char *run_name;
+    bool begun;              /* a run that ends before its first step leaves an older page alone */
     trd__text settings;      /* table rows */
     trd__text newest[MODES]; /* table rows of the newest step */
     int64_t step[MODES];
@@ -76,6 +77,7 @@ static trd_status begin(void *user, const trd_run_info *info)
         trd__text_put(&self->settings, "\n");
     }
     TRD_TRY(self->settings.status);
+    self->begun = true;
     memset(self->series, 0, sizeof self->series);
     for (int mode = 0; mode < MODES; mode++) trd__text_free(&self->newest[mode]);
     if (!self->metrics_path || info->resumed_step < 0) return TRD_OK;
@@ -140,6 +142,7 @@ static void put_page(const html *self, trd__text *page)
 static trd_status flush(void *user)
 {
     const html *self = user;
+    if (!self->begun) return TRD_OK;
     trd__text page = {0};
     put_page(self, &page);
     trd_status status = page.status ? page.status : trd__file_save(self->path, page.data, page.bytes);

@@ -79,9 +79,10 @@ static void jsonl_lines(void **state)
     write_step(&sink, TRD_METRIC_TRAIN, 1, 2.5);
     write_step(&sink, TRD_METRIC_EVAL, 1, NAN);
     assert_int_equal(sink.flush(sink.user), TRD_OK);
-    assert_string_equal(content_of(in_folder("metrics.jsonl")),
-                        "{\"step\": 1, \"mode\": \"train\", \"loss\": 2.5, \"learning_rate\": 0.0003, "
-                        "\"tokens_per_second\": 1000.0}\n{\"step\": 1, \"mode\": \"eval\", \"loss\": null}\n");
+    assert_string_equal(
+        content_of(in_folder("metrics.jsonl")),
+        "{\"step\": 1, \"mode\": \"train\", \"loss\": 2.5, \"learning_rate\": 0.0003, "
+        "\"tokens_per_second\": 1000.0}\n{\"step\": 1, \"mode\": \"eval\", \"loss\": null}\n");
     close_sink(&sink);
 }
 
@@ -244,6 +245,18 @@ static void html_of_nothing(void **state)
     assert_null(strstr(content_of(page), "<title>Loss"));
 }
 
+/* A run that fails before its first step leaves the page of the run before. */
+static void html_without_a_begin(void **state)
+{
+    (void)state;
+    char page[128];
+    snprintf(page, sizeof page, "%s", in_folder("kept.html"));
+    trd_metric_sink sink;
+    assert_int_equal(trd_report_html(page, NULL, &sink), TRD_OK);
+    close_sink(&sink);
+    assert_false(trd__file_exists(page));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +269,7 @@ int main(void)
         cmocka_unit_test(progress_without_total),
         cmocka_unit_test(html_page),
         cmocka_unit_test(html_of_nothing),
+        cmocka_unit_test(html_without_a_begin),
     };
     return cmocka_run_group_tests_name("report/sinks", tests, make_folder, remove_folder);
 }
