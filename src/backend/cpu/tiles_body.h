@@ -135,16 +135,16 @@ static void fill(float *out, float value, int n)
         for (; i + TRD__PARTIALS <= n; i += TRD__PARTIALS)                                                   \
             for (int j = 0; j < TRD__PARTIALS; j++) {                                                        \
                 float x = in[i + j];                                                                         \
-                sums[j] += (double)(expression);                                                             \
+                sums[j] += expression;                                                                       \
             }                                                                                                \
         for (int j = 0; i + j < n; j++) {                                                                    \
             float x = in[i + j];                                                                             \
-            sums[j] += (double)(expression);                                                                 \
+            sums[j] += expression;                                                                           \
         }                                                                                                    \
         memcpy(partials, sums, sizeof sums);                                                                 \
     }
-TILE_SUM(sum, x)
-TILE_SUM(sum_squares, x *x)
+TILE_SUM(sum, (double)x)
+TILE_SUM(sum_squares, (double)x *(double)x)
 
 #define TILE_ROW(op_name, expression) {&trd__op_##op_name, op_name##_tile},
 static const trd__tile_op tile_ops[] = {TILE_OPS(TILE_ROW){0}};
