@@ -6,6 +6,7 @@
 #include "formats/json.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -112,7 +113,10 @@ static trd_status check_tree(const trd__json_doc *doc, const cJSON *node)
 static trd_status parse_grammar(const char *text, size_t bytes, const char *what, cJSON **root)
 {
     const char *end = NULL;
+    errno = 0; /* the library says no more than NULL, malloc tells why */
     *root = cJSON_ParseWithLengthOpts(text, bytes, &end, 0);
+    if (!*root && errno == ENOMEM)
+        return trd__fail(TRD_NO_MEMORY, "reading JSON of %s: the system has no memory left", what);
     size_t at = end >= text && end <= text + bytes ? (size_t)(end - text) : 0;
     if (!*root) {
         bool cut = at + 1 >= bytes;

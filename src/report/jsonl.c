@@ -18,7 +18,7 @@ typedef struct jsonl {
 
 static trd_status write_error(const jsonl *self)
 {
-    return trd__fail(TRD_IO, "writing %s: %s", self->path, strerror(errno));
+    return trd__fail(errno == ENOMEM ? TRD_NO_MEMORY : TRD_IO, "writing %s: %s", self->path, strerror(errno));
 }
 
 static trd_status keep_line(void *user, const char *text, size_t bytes, const trd__record *record)

@@ -15,6 +15,7 @@
 
 #include <treadle/data.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 
 enum { EOS = 256, IM_START, IM_END, BOS };
@@ -43,8 +44,8 @@ static inline int tear_down(void **state)
 /* Writes a file of the folder; the path is the caller's to free. */
 static inline char *file_of_bytes(const char *name, const char *content, size_t bytes)
 {
-    char *path = malloc(256);
-    snprintf(path, 256, "%s/%s", folder, name);
+    char *path = trd__format("%s/%s", folder, name);
+    assert_non_null(path);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(content, 1, bytes, file), bytes);
