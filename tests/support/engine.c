@@ -3,6 +3,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,14 +46,21 @@ trd_engine_options test_adamw(void)
 
 trd_model *test_llama(void)
 {
-    static const char config[] =
+    return test_llama_of(TEST_VOCAB);
+}
+
+trd_model *test_llama_of(int vocab)
+{
+    static const char format[] =
         "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 16,"
         " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 2,"
-        " \"num_key_value_heads\": 1, \"head_dim\": 8, \"vocab_size\": 40, \"rms_norm_eps\": 1e-5,"
+        " \"num_key_value_heads\": 1, \"head_dim\": 8, \"vocab_size\": %d, \"rms_norm_eps\": 1e-5,"
         " \"max_position_embeddings\": 64, \"rope_theta\": 10000.0, \"tie_word_embeddings\": true,"
         " \"initializer_range\": 0.2}";
+    char config[sizeof format + 16];
     trd_model *model = NULL;
-    OK(trd_model_from_json(config, sizeof config - 1, &model));
+    snprintf(config, sizeof config, format, vocab);
+    OK(trd_model_from_json(config, strlen(config), &model));
     return model;
 }
 

@@ -15,7 +15,8 @@ void test_ok(trd_status status, const char *call, const char *file, int line);
 /* Rows 2, length 12, sgd with a constant rate of 0.1, no clipping, one thread. */
 trd_engine_options test_options(void);
 trd_engine_options test_adamw(void);
-trd_model *test_llama(void);                                /* the engine takes it over */
+trd_model *test_llama(void); /* the engine takes it over */
+trd_model *test_llama_of(int vocab);
 trd_engine *test_engine(const trd_engine_options *options); /* with test_llama */
 
 /* A batch with its own storage, reproducible from seed: packed segments, some padding, weights 0 and 1. */
