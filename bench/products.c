@@ -1,0 +1,216 @@
+/* Product rate of a model's linear layers, and how close the CPU kernels for a linear layer, attention and
+ * the head come to it. Usage: bench_products [tokens] [workers]; shapes are those of qwen3-0.6b. Only ratios
+ * of one run mean something: the machine's own speed drifts. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backend/cpu/kernel.h"
+#include "backend/cpu/product_rate.h"
+#include "base/alloc.h"
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/rng.h"
+
+enum { HIDDEN = 1024, MLP = 3072, HEADS = 16, GROUPS = 8, SIZE = 128, VOCABULARY = 151936, LAYERS = 28 };
+enum { MAX_OPERANDS = 8, RUNS = 3, PATTERN = 1021 };
+
+typedef struct operands {
+    trd__type types[MAX_OPERANDS];
+    trd_node leaves[MAX_OPERANDS];
+    trd_value values[MAX_OPERANDS];
+    void *data[MAX_OPERANDS];
+    int count;
+} operands;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bench_products: %s\n", what);
+    exit(1);
+}
+
+/* One more operand of normal deviates; integers are all 1. */
+static void add(operands *o, trd_dtype dtype, trd_shape shape)
+{
+    int i = o->count++;
+    size_t elements = (size_t)trd__shape_count(&shape), bytes = trd_dtype_bytes(dtype);
+    o->types[i] = (trd__type){.dtype = dtype, .shape = shape};
+    o->leaves[i] = (trd_node){.results = &o->types[i], .result_count = 1};
+    o->values[i] = (trd_value){&o->leaves[i], 0};
+    unsigned char *data = trd__alloc_aligned(elements * bytes);
+    if (!data) die(trd_error_message());
+    for (size_t k = 0; k < elements && k < PATTERN; k++)
+        trd__store(dtype, data, k, dtype == TRD_I32 ? 1 : trd__rng_normal(1, (uint64_t)i, k));
+    for (size_t k = PATTERN; k < elements; k++) memcpy(data + k * bytes, data + (k - PATTERN) * bytes, bytes);
+    o->data[i] = data;
+}
+
+static void add_null(operands *o)
+{
+    o->count++;
+}
+
+static void drop(operands *o)
+{
+    for (int i = 0; i < o->count; i++) trd__free(o->data[i]);
+    *o = (operands){0};
+}
+
+typedef struct job {
+    const trd__cpu_kernel *kernel;
+    trd__cpu_call call;
+    size_t worker_bytes;
+    int workers, phase;
+} job;
+
+static void work(void *context, int worker, int workers)
+{
+    job *j = context;
+    if (worker >= j->workers) return;
+    trd__cpu_call call = j->call;
+    call.worker = worker;
+    call.workers = j->workers < workers ? j->workers : workers;
+    call.worker_scratch = (unsigned char *)call.worker_scratch + (size_t)worker * j->worker_bytes;
+    j->kernel->run(&call, j->phase);
+}
+
+static int ascending(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+/* Median time of the op's best kernel, in ns. */
+static double kernel_ns(trd__pool *pool, const trd_op *op, const void *attr, operands *in, operands *out)
+{
+    trd__cpu_info info = {.isa = trd__cpu_detect(), .workers = trd__pool_workers(pool)};
+    trd__arena *arena = trd__arena_create();
+    trd_node node = {.op = op,
+                     .attr = attr,
+                     .inputs = in->values,
+                     .input_count = in->count,
+                     .results = out->types,
+                     .result_count = out->count};
+    trd__cpu_plan plan = {.info = &info, .arena = arena};
+    job j = {.kernel = trd__cpu_choose(&node, &info)};
+    if (!arena || !j.kernel || j.kernel->plan(&node, &plan)) die("no kernel for the op");
+    const void *inputs[MAX_OPERANDS];
+    for (int i = 0; i < in->count; i++) inputs[i] = in->data[i];
+    j.workers = plan.workers == 1 ? 1 : info.workers;
+    j.worker_bytes = (plan.worker_bytes + 63) / 64 * 64;
+    j.call = (trd__cpu_call){.node = &node, .inputs = inputs, .outputs = out->data, .state = plan.state};
+    j.call.worker_scratch = trd__alloc_aligned(j.worker_bytes * (size_t)info.workers);
+    j.call.shared_scratch = trd__alloc_aligned(plan.shared_bytes);
+    if (!j.call.worker_scratch || !j.call.shared_scratch) die(trd_error_message());
+    double times[RUNS];
+    for (int run = 0; run < RUNS; run++) {
+        uint64_t start = trd__now_ns();
+        for (j.phase = 0; j.phase < (plan.phases ? plan.phases : 1); j.phase++) trd__pool_run(pool, work, &j);
+        times[run] = (double)(trd__now_ns() - start);
+    }
+    qsort(times, RUNS, sizeof *times, ascending);
+    trd__free(j.call.worker_scratch);
+    trd__free(j.call.shared_scratch);
+    trd__arena_free(arena);
+    return times[RUNS / 2];
+}
+
+/* Runs an op, prints its rate beside the product rate, and frees its operands. */
+static void report(trd__pool *pool, const char *name, const trd_op *op, const void *attr, operands *in,
+                   operands *out, double flops, double product_rate)
+{
+    double gflops = flops / kernel_ns(pool, op, attr, in, out);
+    printf("%-24s %-9s %7.1f Gflop/s, %.2f of the product rate\n", name, trd_dtype_name(in->types[0].dtype),
+           gflops, gflops / product_rate);
+    drop(in);
+    drop(out);
+}
+
+static void linear(trd__pool *pool, trd_dtype dtype, int64_t tokens, double peak)
+{
+    double flops = 2.0 * (double)tokens * HIDDEN * MLP;
+    trd__matmul_attr forward = {.transpose_y = 1, .dtype = dtype};
+    trd__matmul_attr weight = {.transpose_x = 1, .dtype = dtype};
+    operands in = {0}, out = {0};
+    add(&in, dtype, TRD__SHAPE(tokens, HIDDEN));
+    add(&in, dtype, TRD__SHAPE(MLP, HIDDEN));
+    add(&out, dtype, TRD__SHAPE(tokens, MLP));
+    report(pool, "linear", &trd__op_matmul, &forward, &in, &out, flops, peak);
+    add(&in, dtype, TRD__SHAPE(tokens, MLP));
+    add(&in, dtype, TRD__SHAPE(tokens, HIDDEN));
+    add(&in, dtype, TRD__SHAPE(MLP, HIDDEN));
+    add(&out, dtype, TRD__SHAPE(MLP, HIDDEN));
+    report(pool, "linear, weight gradient", &trd__op_matmul, &weight, &in, &out, flops, peak);
+}
+
+static void attention(trd__pool *pool, trd_dtype dtype, int64_t tokens, double peak)
+{
+    trd__attention_attr attr = {.scale = 1.0 / sqrt((double)SIZE)};
+    double flops = 2.0 * (double)tokens * (double)tokens * HEADS * SIZE; /* the causal half of two products */
+    trd_shape q = TRD__SHAPE(1, tokens, HEADS, SIZE), k = TRD__SHAPE(1, tokens, GROUPS, SIZE);
+    for (int gradient = 0; gradient < 2; gradient++) {
+        operands in = {0}, out = {0};
+        add(&in, dtype, q);
+        add(&in, dtype, k);
+        add(&in, dtype, k);
+        add(&in, TRD_I32, TRD__SHAPE(1, tokens));
+        add(&out, dtype, q);
+        if (!gradient) {
+            add(&out, TRD_F32, TRD__SHAPE(1, HEADS, tokens));
+            report(pool, "attention", &trd__op_attention, &attr, &in, &out, flops, peak);
+            continue;
+        }
+        add(&in, dtype, q);
+        add(&in, TRD_F32, TRD__SHAPE(1, HEADS, tokens));
+        add(&in, dtype, q);
+        add(&out, dtype, k);
+        add(&out, dtype, k);
+        report(pool, "attention, gradient", &trd__op_attention_grad, &attr, &in, &out, 2 * flops, peak);
+    }
+}
+
+static void head(trd__pool *pool, trd_dtype dtype, int64_t tokens, double peak)
+{
+    trd__token_logprobs_attr attr = {.temperature = 1.0, .weight_grad_dtype = dtype};
+    double flops = 3 * 2.0 * (double)tokens * HIDDEN * VOCABULARY;
+    operands in = {0}, out = {0};
+    add(&in, dtype, TRD__SHAPE(tokens, HIDDEN));
+    add(&in, dtype, TRD__SHAPE(VOCABULARY, HIDDEN));
+    add(&in, TRD_I32, TRD__SHAPE(tokens));
+    add_null(&in);
+    add(&in, TRD_F32, TRD__SHAPE(tokens));
+    add_null(&in);
+    add(&out, TRD_F32, TRD__SHAPE(tokens));
+    add(&out, dtype, TRD__SHAPE(tokens, HIDDEN));
+    add(&out, dtype, TRD__SHAPE(VOCABULARY, HIDDEN));
+    report(pool, "head, merged gradient", &trd__op_token_logprobs_grad, &attr, &in, &out, flops, peak);
+}
+
+int main(int argc, char **argv)
+{
+    int64_t tokens = argc > 1 ? atoi(argv[1]) : 512;
+    int workers = argc > 2 ? atoi(argv[2]) : trd__processor_count();
+    trd__product list[] = {
+        {tokens, HEADS * SIZE, HIDDEN, LAYERS}, {tokens, GROUPS * SIZE, HIDDEN, 2 * LAYERS},
+        {tokens, HIDDEN, HEADS * SIZE, LAYERS}, {tokens, MLP, HIDDEN, 2 * LAYERS},
+        {tokens, HIDDEN, MLP, LAYERS},          {tokens, VOCABULARY, HIDDEN, 1}};
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    trd__product_bench *bench;
+    trd__pool *pool;
+    if (tokens < 1) die("expected a positive number of tokens");
+    if (trd__product_bench_create(list, sizeof list / sizeof *list, workers, &bench))
+        die(trd_error_message());
+    if (trd__pool_create(workers, &pool)) die(trd_error_message());
+    trd__product_rate rate = trd__product_bench_sample(bench);
+    trd__product_bench_free(bench);
+    printf("%lld tokens, %d workers: product rate %.1f Gflop/s (the library's own threads %.1f)\n",
+           (long long)tokens, workers, rate.partitioned_gflops, rate.openmp_gflops);
+    for (int i = 0; i < 2; i++) {
+        trd_dtype dtype = i ? TRD_BF16 : TRD_F32;
+        linear(pool, dtype, tokens, rate.partitioned_gflops);
+        attention(pool, dtype, tokens, rate.partitioned_gflops);
+        head(pool, dtype, tokens, rate.partitioned_gflops);
+    }
+    trd__pool_free(pool);
+    return 0;
+}
