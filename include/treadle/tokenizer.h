@@ -2,7 +2,9 @@
  * templates that go with them.
  *
  * A tokenizer is immutable once open: any number of threads may use it. Texts are bytes; invalid UTF-8 is
- * encoded byte by byte and round-trips exactly. */
+ * encoded byte by byte. Decoding gives the text back exactly, except where the tokenizer itself normalizes
+ * (Qwen's NFC) or its vocabulary lacks a byte (SmolLM2 lacks 21 that English text does not use): such a byte
+ * gives the file's unknown token, or nothing when it names none, as in the tokenizers package. */
 #ifndef TREADLE_TOKENIZER_H
 #define TREADLE_TOKENIZER_H
 
@@ -57,7 +59,7 @@ typedef struct trd_message {
  * The template is recognized by a hash of its text; one that is not known gives TRD_UNSUPPORTED when it is
  * used. */
 TRD_API const char *trd_tokenizer_chat_template(const trd_tokenizer *tokenizer);
-/* Chooses a named template whatever the file says. */
+/* Chooses a named template whatever the file says. Not while other threads use the tokenizer. */
 TRD_API trd_status trd_tokenizer_set_chat_template(trd_tokenizer *tokenizer, const char *name);
 
 /* Renders messages and appends the ids with their loss mask: 1 on every assistant turn's content and its

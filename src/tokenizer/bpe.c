@@ -130,13 +130,13 @@ static bool border_holds(const trd__bpe *bpe, const origin *origins, int32_t lef
     }
 }
 
-trd_status trd__bpe_whole(const trd__bpe *bpe, const int32_t byte_ids[256], int32_t ids, bool *whole,
-                          bool *told)
+trd_status trd__bpe_whole(trd__bpe *bpe, const int32_t byte_ids[256], int32_t ids, bool *whole)
 {
     origin *origins = trd__alloc((size_t)ids, sizeof *origins);
     int32_t *by_rank = trd__alloc(bpe->count + 1, sizeof *by_rank);
     trd_status status = origins && by_rank ? TRD_OK : TRD_NO_MEMORY;
-    if ((*told = !status && trace(bpe, origins, ids))) {
+    bpe->ordered = !status && trace(bpe, origins, ids);
+    if (bpe->ordered) {
         for (int byte = 0; byte < 256; byte++)
             if (byte_ids[byte] >= 0) whole[byte_ids[byte]] = true;
         for (size_t rank = 0; rank < bpe->count; rank++) by_rank[rank] = -1;
@@ -189,6 +189,35 @@ typedef struct word {
     size_t heap_count;
     uint32_t count; /* also the end marker of next */
 } word;
+
+/* Merges every pair of the lowest rank at once while they are many, as in a run of one character, which a
+ * heap would handle pair by pair. Right where the merges are ordered: a new pair then ranks after the one
+ * that made it. */
+static size_t merge_rounds(const trd__bpe *bpe, int32_t *symbols, size_t count, uint32_t *ranks)
+{
+    int32_t result = -1;
+    for (size_t i = 0; i + 1 < count; i++) ranks[i] = rank_of(bpe, symbols[i], symbols[i + 1], &result);
+    while (count > TRD__BPE_SHORT) {
+        uint32_t least = TRD__NO_RANK;
+        size_t hits = 0, used = 0;
+        for (size_t i = 0; i + 1 < count; i++) least = ranks[i] < least ? ranks[i] : least;
+        for (size_t i = 0; i + 1 < count; i++) hits += ranks[i] == least;
+        if (least == TRD__NO_RANK || hits * 16 < count) break;
+        bool merged = false;
+        for (size_t i = 0; i < count; used++) {
+            bool before = merged;
+            merged = i + 1 < count && ranks[i] == least;
+            if (merged) (void)rank_of(bpe, symbols[i], symbols[i + 1], &result);
+            symbols[used] = merged ? result : symbols[i];
+            if (used > 0 && (merged || before))
+                ranks[used - 1] = rank_of(bpe, symbols[used - 1], symbols[used], &result);
+            if (!merged && i + 1 < count) ranks[used] = ranks[i];
+            i += merged ? 2 : 1;
+        }
+        count = used;
+    }
+    return count;
+}
 
 size_t trd__bpe_scratch_bytes(size_t count)
 {
@@ -255,6 +284,7 @@ static size_t merge_long(const trd__bpe *bpe, int32_t *symbols, size_t count, vo
 
 size_t trd__bpe_merge(const trd__bpe *bpe, int32_t *symbols, size_t count, void *scratch)
 {
+    if (bpe->ordered && count > TRD__BPE_SHORT) count = merge_rounds(bpe, symbols, count, scratch);
     return count <= TRD__BPE_SHORT ? merge_short(bpe, symbols, count)
                                    : merge_long(bpe, symbols, count, scratch);
 }

@@ -21,6 +21,7 @@ typedef struct trd__bpe {
     trd__merge *slots;
     size_t slot_mask;
     size_t count;
+    bool ordered; /* each token is made by one merge, of tokens made before it: set by trd__bpe_whole */
 } trd__bpe;
 
 trd_status trd__bpe_init(trd__bpe *bpe, size_t merges); /* merges: an estimate */
@@ -30,11 +31,10 @@ void trd__bpe_free(trd__bpe *bpe);                      /* safe on a zeroed one 
  * the tokenizers package. */
 trd_status trd__bpe_add(trd__bpe *bpe, int32_t left, int32_t right, int32_t result);
 
-/* Sets whole[id], of ids zeroed flags, for the tokens that merging their bytes gives back; byte_ids are the
- * tokens of the single bytes, -1 for none. *told false, and whole of no meaning, where the merges do not
- * allow to tell without trying: a token that two merges make, or one made of later tokens. */
-trd_status trd__bpe_whole(const trd__bpe *bpe, const int32_t byte_ids[256], int32_t ids, bool *whole,
-                          bool *told);
+/* Looks at the finished list of merges. Where it is ordered, sets whole[id], of ids zeroed flags, for the
+ * tokens that merging their bytes gives back (byte_ids: the tokens of the single bytes, -1 for none); else
+ * only trying tells. */
+trd_status trd__bpe_whole(trd__bpe *bpe, const int32_t byte_ids[256], int32_t ids, bool *whole);
 
 /* Merges symbols (count token ids, overwritten) and returns how many are left. scratch: for words of more
  * than TRD__BPE_SHORT symbols, trd__bpe_scratch_bytes(count) bytes; else unused. */

@@ -141,15 +141,14 @@ static trd_status try_whole_tokens(trd_tokenizer *tokenizer)
 /* A token is whole where merging its bytes gives it back, so that a word equal to it needs no merging. */
 static trd_status mark_whole_tokens(trd_tokenizer *tokenizer)
 {
-    bool told;
     trd__vocab *vocab = &tokenizer->vocab;
     bool *whole = trd__calloc((size_t)vocab->size + 1, sizeof *whole);
     if (!whole) return TRD_NO_MEMORY;
-    trd_status status = trd__bpe_whole(&tokenizer->bpe, tokenizer->byte_ids, vocab->size, whole, &told);
-    for (int32_t id = 0; !status && told && id < vocab->size; id++)
+    trd_status status = trd__bpe_whole(&tokenizer->bpe, tokenizer->byte_ids, vocab->size, whole);
+    for (int32_t id = 0; !status && tokenizer->bpe.ordered && id < vocab->size; id++)
         if (whole[id]) vocab->tokens[id].flags |= TRD__TOKEN_WHOLE;
     trd__free(whole);
-    return status || told ? status : try_whole_tokens(tokenizer);
+    return status || tokenizer->bpe.ordered ? status : try_whole_tokens(tokenizer);
 }
 
 trd_status trd__tokenizer_finish(trd_tokenizer *tokenizer)
