@@ -6,6 +6,7 @@
 #include <treadle/config.h>
 #include <treadle/data.h>
 #include <treadle/engine.h>
+#include <treadle/generate.h>
 #include <treadle/graph.h>
 #include <treadle/log.h>
 #include <treadle/loss.h>
