@@ -200,7 +200,10 @@ typedef struct trd_engine_stats {
     uint64_t host_ns; /* host time inside fwd_bwd and update, waiting on the throttler left out */
     uint64_t busy_ns; /* device time executing */
     uint64_t micro_batches, updates;
+    int workers; /* device threads */
 } trd_engine_stats;
+/* Returns once everything queued has run: for measuring; the step path never needs it. */
+TRD_API trd_status trd_engine_wait(trd_engine *engine);
 TRD_API trd_engine_stats trd_engine_get_stats(const trd_engine *engine);
 
 #ifdef __cplusplus

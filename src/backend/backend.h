@@ -47,6 +47,7 @@ typedef struct trd__memory_report {
 typedef struct trd__backend_stats {
     uint64_t busy_ns; /* time the device spent executing, since creation */
     uint64_t executions;
+    int workers; /* threads that run a program */
 } trd__backend_stats;
 
 /* A backend implements this table; every member is required. */

@@ -122,6 +122,13 @@ const trd_model *trd_engine_model(const trd_engine *engine)
 trd_engine_stats trd_engine_get_stats(const trd_engine *engine)
 {
     trd_engine_stats stats = engine->stats;
-    stats.busy_ns = engine->backend->table->stats(engine->backend).busy_ns;
+    trd__backend_stats backend = engine->backend->table->stats(engine->backend);
+    stats.busy_ns = backend.busy_ns;
+    stats.workers = backend.workers;
     return stats;
+}
+
+trd_status trd_engine_wait(trd_engine *engine)
+{
+    return engine->backend->table->drain(engine->backend);
 }

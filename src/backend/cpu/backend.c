@@ -246,7 +246,10 @@ static void reset(trd__backend *backend)
 
 static trd__backend_stats stats(const trd__backend *backend)
 {
-    return trd__executor_stats(((const trd__cpu_backend *)backend)->executor);
+    const trd__cpu_backend *cpu = (const trd__cpu_backend *)backend;
+    trd__backend_stats all = trd__executor_stats(cpu->executor);
+    all.workers = cpu->info.workers;
+    return all;
 }
 
 const trd__backend_table trd__backend_cpu = {.name = "cpu",

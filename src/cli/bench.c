@@ -1,0 +1,224 @@
+/* treadle bench step: time, memory, allocations and host cost of training steps on random tokens, beside the
+ * product rate of this machine measured between the same steps. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/product_rate.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "cli/cli.h"
+#include "cli/heap.h"
+#include "cli/run.h"
+
+enum { MOST_STEPS = 10000 };
+
+typedef struct bench {
+    cli_run run;
+    int64_t steps, warmup;
+    int32_t *tokens;
+    double *step_ms, *rates, *openmp_rates;
+    double first_step_ms, host_us, utilization;
+    uint64_t peak_bytes;
+    cli_heap_counts heap; /* of all counted steps together */
+    trd_plan plan;
+} bench;
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts values; share 0.5 is the median. */
+static double quantile(double *values, int64_t count, double share)
+{
+    if (count == 0) return NAN;
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    double at = share * (double)(count - 1);
+    int64_t low = (int64_t)at;
+    double high = values[low + 1 < count ? low + 1 : low];
+    return values[low] + (at - (double)low) * (high - values[low]);
+}
+
+static trd_status one_step(bench *b)
+{
+    const trd_engine_options *o = &b->run.options;
+    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens, .update_step = -1};
+    for (int i = 0; i < o->gradient_accumulation_steps; i++)
+        TRD_TRY(trd_engine_fwd_bwd(b->run.engine, &batch));
+    return trd_engine_update(b->run.engine);
+}
+
+/* A step timed to its end: the engine's queue is empty before and after. */
+static trd_status timed_step(bench *b, double *ms)
+{
+    uint64_t start = trd__now_ns();
+    TRD_TRY(one_step(b));
+    TRD_TRY(trd_engine_wait(b->run.engine));
+    *ms = 1e-6 * (double)(trd__now_ns() - start);
+    return TRD_OK;
+}
+
+static trd_status random_tokens(bench *b)
+{
+    const trd_engine_options *o = &b->run.options;
+    int64_t count = (int64_t)o->rows * o->length,
+            vocab = trd_model_describe(trd_engine_model(b->run.engine)).vocab;
+    b->tokens = trd__alloc((size_t)count, sizeof *b->tokens);
+    if (!b->tokens) return TRD_NO_MEMORY;
+    for (int64_t i = 0; i < count; i++)
+        b->tokens[i] = (int32_t)trd__rng_below(0, 0, (uint64_t)i, (uint64_t)vocab);
+    return TRD_OK;
+}
+
+/* The model's own products for one micro-batch: every linear layer, and the head for the rows that carry
+ * loss. */
+static trd_status product_bench(const bench *b, trd__product_bench **out)
+{
+    const trd_engine_options *o = &b->run.options;
+    trd_model_info m = trd_model_describe(trd_engine_model(b->run.engine));
+    int64_t rows = (int64_t)o->rows * o->length, layers = m.layers;
+    const trd__product products[] = {
+        {rows, m.heads * m.head_dim, m.hidden, (int)layers},
+        {rows, m.kv_heads * m.head_dim, m.hidden, (int)(2 * layers)},
+        {rows, m.hidden, m.heads * m.head_dim, (int)layers},
+        {rows, m.intermediate, m.hidden, (int)(2 * layers)},
+        {rows, m.hidden, m.intermediate, (int)layers},
+        {rows - o->rows, m.vocab, m.hidden, 1},
+    };
+    return trd__product_bench_create(products, sizeof products / sizeof *products,
+                                     trd_engine_get_stats(b->run.engine).workers, out);
+}
+
+static trd_status warm_up(bench *b)
+{
+    double ms;
+    TRD_TRY(timed_step(b, &ms));
+    b->first_step_ms = 1e-6 * (double)(trd__now_ns() - cli_start_ns());
+    for (int64_t i = 1; i < b->warmup; i++) TRD_TRY(timed_step(b, &ms));
+    return TRD_OK;
+}
+
+/* Counted steps; the product rate is sampled between them. */
+static trd_status measure(bench *b)
+{
+    trd__product_bench *products;
+    trd_engine_stats before = trd_engine_get_stats(b->run.engine);
+    b->peak_bytes = cli_peak_bytes(); /* before the product rate's buffers exist */
+    TRD_TRY(product_bench(b, &products));
+    trd_status status = TRD_OK;
+    double total_ms = 0;
+    for (int64_t i = 0; !status && i < b->steps; i++) {
+        cli_heap_counts start = cli_heap_count();
+        status = timed_step(b, &b->step_ms[i]);
+        cli_heap_counts end = cli_heap_count();
+        b->heap.ours += end.ours - start.ours;
+        b->heap.libraries += end.libraries - start.libraries;
+        total_ms += b->step_ms[i];
+        trd__product_rate rate = trd__product_bench_sample(products);
+        b->rates[i] = rate.partitioned_gflops;
+        b->openmp_rates[i] = rate.openmp_gflops;
+    }
+    trd__product_bench_free(products);
+    trd_engine_stats after = trd_engine_get_stats(b->run.engine);
+    uint64_t batches = after.micro_batches - before.micro_batches;
+    if (batches) b->host_us = 1e-3 * (double)(after.host_ns - before.host_ns) / (double)batches;
+    if (total_ms > 0) b->utilization = 1e-6 * (double)(after.busy_ns - before.busy_ns) / total_ms;
+    return status;
+}
+
+static trd_status run_bench(bench *b)
+{
+    TRD_TRY(cli_run_engine(&b->run, false));
+    TRD_TRY(random_tokens(b));
+    TRD_TRY(warm_up(b));
+    TRD_TRY(trd_engine_plan(b->run.engine, &b->plan));
+    return measure(b);
+}
+
+static void print_result(bench *b, bool json)
+{
+    const trd_engine_options *o = &b->run.options;
+    double median = quantile(b->step_ms, b->steps, 0.5);
+    double tokens = (double)o->rows * o->length * o->gradient_accumulation_steps;
+    double gflops = b->plan.flops_per_step / median * 1e-6, peak = quantile(b->rates, b->steps, 0.5);
+    double steps = (double)b->steps;
+    if (json)
+        printf("{\"step_ms\": {\"median\": %.6g, \"p90\": %.6g, \"max\": %.6g}, \"tokens_per_s\": %.6g, "
+               "\"flops_per_step\": %.0f, \"gflops\": %.6g, \"peak_gflops\": %.6g, "
+               "\"library_openmp_gflops\": %.6g, "
+               "\"mfu\": %.4f, \"host_us_per_micro_batch\": %.4g, \"utilization\": %.4f, \"peak_rss_bytes\": "
+               "%llu, "
+               "\"heap_allocations_per_step\": %.6g, \"library_allocations_per_step\": %.6g, "
+               "\"first_step_ms\": %.6g, \"steps\": %lld}\n",
+               median, quantile(b->step_ms, b->steps, 0.9), quantile(b->step_ms, b->steps, 1),
+               1e3 * tokens / median, b->plan.flops_per_step, gflops, peak,
+               quantile(b->openmp_rates, b->steps, 0.5), gflops / peak, b->host_us, b->utilization,
+               (unsigned long long)b->peak_bytes, (double)b->heap.ours / steps,
+               (double)b->heap.libraries / steps, b->first_step_ms, (long long)b->steps);
+    else
+        printf("step        %.4g ms (median of %lld; p90 %.4g, max %.4g), %.4g tokens/s\n"
+               "rate        %.1f GFLOP/s of the %.1f GFLOP/s that the products alone reach: %.1f%%\n"
+               "            (the library with its own threads: %.1f GFLOP/s)\n"
+               "host        %.1f us per micro-batch, device busy %.1f%%\n"
+               "memory      %s at the peak; %.3g allocations of ours a step, %.4g of the product library\n"
+               "first step  %.4g ms after the process started\n",
+               median, (long long)b->steps, quantile(b->step_ms, b->steps, 0.9),
+               quantile(b->step_ms, b->steps, 1), 1e3 * tokens / median, gflops, peak, 100 * gflops / peak,
+               quantile(b->openmp_rates, b->steps, 0.5), b->host_us, 100 * b->utilization,
+               cli_bytes(b->peak_bytes), (double)b->heap.ours / steps, (double)b->heap.libraries / steps,
+               b->first_step_ms);
+}
+
+static trd_status prepare(bench *b, int words, char **argv)
+{
+    TRD_TRY(cli_run_config(&b->run, words, argv));
+    b->run.options.checkpoint_directory = NULL;
+    b->run.options.log = (trd_log_sink){0};
+    b->step_ms = trd__calloc((size_t)b->steps, sizeof *b->step_ms);
+    b->rates = trd__calloc((size_t)b->steps, sizeof *b->rates);
+    b->openmp_rates = trd__calloc((size_t)b->steps, sizeof *b->openmp_rates);
+    return b->step_ms && b->rates && b->openmp_rates ? TRD_OK : TRD_NO_MEMORY;
+}
+
+static int run(int argc, char **argv)
+{
+    bench b = {.steps = 5, .warmup = 2};
+    bool json = false;
+    const cli_option options[] = {
+        {.name = "--json", .kind = CLI_FLAG, .target = &json},
+        {.name = "--steps", .kind = CLI_INT, .target = &b.steps, .min = 1, .max = MOST_STEPS},
+        {.name = "--warmup", .kind = CLI_INT, .target = &b.warmup, .min = 1, .max = MOST_STEPS},
+        {0}};
+    int words, code = cli_parse(&cli_command_bench, options, argc, argv, &words);
+    if (code) return code;
+    if (words < 2 || strcmp(argv[0], "step") != 0)
+        return cli_usage_error(&cli_command_bench, "expected \"step\" and a config file");
+    trd_status status = prepare(&b, words - 1, argv + 1);
+    if (!status) status = run_bench(&b);
+    if (status)
+        code = cli_fail();
+    else
+        print_result(&b, json);
+    trd__free(b.tokens);
+    trd__free(b.step_ms);
+    trd__free(b.rates);
+    trd__free(b.openmp_rates);
+    if (cli_run_close(&b.run) && !code) code = cli_fail();
+    return code;
+}
+
+const cli_command cli_command_bench = {
+    .name = "bench",
+    .summary = "speed, memory and host cost of training steps",
+    .usage = "step CONFIG.yml [key=value ...] [--steps N] [--warmup N] [--json]",
+    .help = "Trains on random tokens with every loss weight 1 and compares the step's rate with the product "
+            "rate: what the\n"
+            "machine reaches on the model's own matrix products, sampled between the steps "
+            "(docs/benchmarks.md).\n\n"
+            "  --steps N    counted steps, default 5\n"
+            "  --warmup N   steps before them, default 2\n"
+            "  --json       one JSON object",
+    .run = run};
