@@ -68,25 +68,26 @@ static trd_value elementwise(maker *m)
 {
     trd_builder *b = m->b;
     trd_value x = pick(m), y = pick(m);
-    switch (below(m, m->exact ? 14 : 17)) {
+    /* First those that turn a last bit into another value, for exact programs only. */
+    switch (m->exact ? below(m, 14) : 4 + below(m, 13)) {
     case 0:
-        return trd_add(b, x, y);
-    case 1:
-        return trd_sub(b, x, y);
-    case 2:
-        return trd_mul(b, bounded(m, x), y);
-    case 3:
-        return trd_mul(b, x, pick_scalar(m));
-    case 4:
-        return trd_add(b, x, m->vector);
-    case 5:
         return trd_select(b, trd_less(b, x, y), x, trd_neg(b, y));
-    case 6:
-        return trd_select(b, trd_greater(b, pick_scalar(m), trd_scalar(b, TRD_F32, 0)), x, y);
-    case 7:
-        return m->exact ? trd_cast(b, trd_cast(b, x, TRD_BF16), TRD_F32) : trd_abs(b, x);
-    case 8:
+    case 1:
         return trd_sqrt(b, trd_abs(b, x));
+    case 2:
+        return trd_cast(b, trd_and(b, trd_is_finite(b, x), trd_not_equal(b, x, y)), TRD_F32);
+    case 3:
+        return trd_cast(b, trd_cast(b, x, TRD_BF16), TRD_F32);
+    case 4:
+        return trd_add(b, x, y);
+    case 5:
+        return trd_sub(b, x, y);
+    case 6:
+        return trd_mul(b, bounded(m, x), y);
+    case 7:
+        return trd_mul(b, x, pick_scalar(m));
+    case 8:
+        return trd_add(b, x, m->vector);
     case 9:
         return trd_square(b, bounded(m, x));
     case 10:
@@ -94,9 +95,9 @@ static trd_value elementwise(maker *m)
     case 11:
         return trd_accumulate(b, x, m->exact ? trd_cast(b, y, TRD_BF16) : y);
     case 12:
-        return trd_cast(b, trd_and(b, trd_is_finite(b, x), trd_not_equal(b, x, y)), TRD_F32);
-    case 13:
         return trd_sub(b, x, trd_broadcast(b, trd_slice(b, y, 1, 3, 4), trd_value_shape(x)));
+    case 13:
+        return trd_select(b, trd_less(b, m->vector, trd_scalar(b, TRD_F32, 0)), x, y);
     case 14:
         return trd_sigmoid(b, x);
     case 15:
@@ -144,7 +145,7 @@ static trd_value scalar(maker *m)
     case 0:
         return trd_mul(b, trd_sum_all(b, bounded(m, x)), tame);
     case 1:
-        return trd_cast(b, trd_sqrt(b, trd_sum_squares(b, bounded(m, x))), TRD_F32);
+        return trd_mul(b, trd_cast(b, trd_sum_squares(b, bounded(m, x)), TRD_F32), tame);
     case 2:
         return trd_sub(b, pick_scalar(m), trd_mul(b, pick_scalar(m), tame));
     default:
@@ -240,7 +241,7 @@ static void compare(world *a, world *b, uint64_t seed, bool exact, int threads)
         for (int e = 0; e < a->sets[s]->entry_count; e++) {
             double *x = test_read(a->backend, a->sets[s], e), *y = test_read(b->backend, b->sets[s], e);
             for (int64_t i = 0; i < test_count(a->sets[s], e); i++) {
-                double tolerance = exact ? 0 : (e == 3 && s == SLOT_RESULTS ? 1e-2 : 1e-4) * (1 + fabs(x[i]));
+                double tolerance = exact ? 0 : (e == 3 && s == SLOT_RESULTS ? 1e-2 : 1e-3) * (1 + fabs(x[i]));
                 bool same = x[i] == y[i] || (isnan(x[i]) && isnan(y[i])) || fabs(x[i] - y[i]) <= tolerance;
                 if (!same)
                     fail_msg("seed %d, %d threads, %s %d [%d]: plain %.9g, fused %.9g", (int)seed, threads,

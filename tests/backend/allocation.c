@@ -1,0 +1,120 @@
+/* Executing allocates nothing: this executable's malloc family and mmap count their calls. Products are left
+ * out, since the library behind them allocates inside. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/shape.h"
+#include "ops/attrs.h"
+#include "support/program.h"
+
+static _Atomic int allocations;
+
+#if defined(__GLIBC__) && !defined(TRD_SANITIZED)
+#define COUNTS_ALLOCATIONS 1
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *block, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+
+void *malloc(size_t bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_calloc(count, bytes);
+}
+
+void *realloc(void *block, size_t bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_realloc(block, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_memalign(alignment, bytes);
+}
+
+void *mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
+{
+    atomic_fetch_add(&allocations, 1);
+    return (void *)syscall(SYS_mmap, address, bytes, protection, flags, file, offset);
+}
+#else
+#define COUNTS_ALLOCATIONS 0
+#endif
+
+enum { VOCABULARY = 50, ROWS = 64, COLUMNS = 1024 };
+
+static trd__program *step_program(void)
+{
+    trd__program *p;
+    assert_int_equal(trd__program_create("step", &p), TRD_OK);
+    trd_builder *b = p->builder;
+    trd__entry inputs[] = {test_entry("ids", TRD_I32, TRD__SHAPE(ROWS))};
+    trd__entry state[] = {test_entry("table", TRD_F32, TRD__SHAPE(VOCABULARY, COLUMNS)),
+                          test_entry("scale", TRD_F32, TRD__SHAPE(COLUMNS)),
+                          test_entry("norm", TRD_F64, trd__shape_scalar())};
+    int in = trd__program_slot(p, "inputs", TRD__READ, inputs, 1);
+    int slot = trd__program_slot(p, "state", TRD__UPDATE, state, 3);
+    trd_value ids = trd__program_input(p, in, 0), table = trd__program_input(p, slot, 0);
+    trd_value scale = trd__program_input(p, slot, 1);
+    trd_value x = trd_rms_norm(b, trd_gather_rows(b, table, ids), scale, 1e-6);
+    trd_value y = trd_mul(b, trd_sigmoid(b, x), trd_broadcast(b, scale, TRD__SHAPE(ROWS, COLUMNS)));
+    trd__program_output(p, slot, 0, trd_accumulate(b, table, trd_scatter_add_rows(b, ids, y, VOCABULARY)));
+    trd__program_output(p, slot, 1, trd_reduce_sum(b, y, 1, false, TRD_F32));
+    trd__program_output(p, slot, 2, trd_sum_squares(b, y));
+    return p;
+}
+
+static void a_step_allocates_nothing(void **state)
+{
+    (void)state;
+    if (!COUNTS_ALLOCATIONS) skip();
+    for (int threads = 1; threads <= 3; threads++) {
+        trd__backend *backend = test_backend(threads);
+        trd__program *p = step_program();
+        trd__set *sets[2] = {test_set(backend, &p->slots[0]), test_set(backend, &p->slots[1])};
+        trd__executable *executable = test_compile(backend, p, false);
+        test_fill(backend, sets[0], 0, 1);
+        test_fill(backend, sets[1], 0, 1);
+        int32_t ids[ROWS];
+        for (int i = 0; i < ROWS; i++) ids[i] = i % VOCABULARY;
+        double norm;
+        int before = 0;
+        for (int step = 0; step < 100; step++) {
+            if (step == 2) before = atomic_load(&allocations);
+            assert_int_equal(backend->table->set_write(backend, sets[0], 0, ids), TRD_OK);
+            assert_int_equal(backend->table->execute(backend, executable, sets, NULL), TRD_OK);
+            if (step % 10 == 0)
+                assert_int_equal(backend->table->set_read(backend, sets[1], 2, &norm), TRD_OK);
+        }
+        assert_int_equal(backend->table->drain(backend), TRD_OK);
+        assert_int_equal(atomic_load(&allocations), before);
+        assert_true(before > 0);
+        backend->table->executable_free(backend, executable);
+        for (int i = 0; i < 2; i++) backend->table->set_free(backend, sets[i]);
+        trd__program_free(p);
+        trd__backend_free(backend);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_allocates_nothing)};
+    return cmocka_run_group_tests_name("backend/allocation", tests, NULL, NULL);
+}
