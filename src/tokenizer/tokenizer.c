@@ -6,13 +6,23 @@
 #include "base/alloc.h"
 #include "tokenizer/chat.h"
 
+/* A file is JSON by its name or its first byte; anything else is for the GGUF reader to take or to name. */
+static trd_status load_file(trd_tokenizer *tokenizer, const char *path)
+{
+    size_t length = strlen(path);
+    bool json = length >= 5 && strcmp(path + length - 5, ".json") == 0;
+    if (!json) {
+        trd__file_map map;
+        TRD_TRY(trd__file_map_open(path, &map));
+        json = map.bytes > 0 && map.data[0] == '{';
+        trd__file_map_close(&map);
+    }
+    return json ? trd__tokenizer_load_json(tokenizer, path) : trd__tokenizer_load_gguf(tokenizer, path);
+}
+
 static trd_status load(trd_tokenizer *tokenizer, const char *path)
 {
-    if (!trd__is_directory(path)) {
-        size_t length = strlen(path);
-        bool json = length >= 5 && strcmp(path + length - 5, ".json") == 0;
-        return json ? trd__tokenizer_load_json(tokenizer, path) : trd__tokenizer_load_gguf(tokenizer, path);
-    }
+    if (!trd__is_directory(path)) return load_file(tokenizer, path);
     char *file = trd__path_join(path, "tokenizer.json");
     if (!file) return TRD_NO_MEMORY;
     trd_status status = trd__tokenizer_load_json(tokenizer, file);
