@@ -33,8 +33,12 @@ static void gather_rows_gradient(trd_builder *b, const trd_node *n, const trd_va
     if (needs[0]) dx[0] = trd_scatter_add_rows(b, n->inputs[1], dz[0], trd__operand(n, 0)->shape.dim[0]);
 }
 
+/* Rows of a converted table are converted rows: the table is never converted as a whole, and its gradient is
+ * scattered in its own dtype. */
 trd_value trd_gather_rows(trd_builder *b, trd_value table, trd_value ids)
 {
+    if (!trd_is_null(table) && table.node->op == &trd__op_cast)
+        return trd_cast(b, trd_gather_rows(b, table.node->inputs[0], ids), trd_value_dtype(table));
     return trd__add_node(b, &trd__op_gather_rows, NULL, (trd_value[]){table, ids}, 2);
 }
 

@@ -10,6 +10,15 @@ static int build_gather(trd_builder *b, const op_case *c, const trd_value *in, t
     return 1;
 }
 
+/* A float32 table used in another dtype and back. */
+static int build_gather_cast(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    (void)c;
+    trd_value rows = trd_gather_rows(b, trd_cast(b, in[0], TRD_BF16), in[1]);
+    out[0] = trd_cast(b, rows, TRD_F32);
+    return 1;
+}
+
 /* Parameter 0: rows. */
 static int build_scatter(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
 {
@@ -57,6 +66,19 @@ static const op_case cases[] = {
      .op = &trd__op_gather_rows,
      .build = build_gather,
      .operands = {OP_X("table", 1, 1), IDS(0, 1, 5)}},
+    {.name = "gather_cast",
+     .op = &trd__op_gather_rows,
+     .build = build_gather_cast,
+     .bf16_tolerance = 2e-2,
+     .tolerance = 1e-2,
+     .skip = 1u << OP_DIFFERENCES /* rounds */,
+     .operands = {{.name = "table",
+                   .dtype = TRD_F32,
+                   .shape = OP_SHAPE(17, 33),
+                   .fill = op_normal,
+                   .high = 1,
+                   .gradient = true},
+                  IDS(3, 5, 2, 33)}},
     {.name = "scatter",
      .op = &trd__op_scatter_add_rows,
      .build = build_scatter,

@@ -1,5 +1,7 @@
 /* Cases of token_logprobs and its gradient op: with a cotangent known up front (both in one op) and one that
  * depends on the result, masks of every kind, temperatures, logits far apart. */
+#include <math.h>
+
 #include "support/op_case.h"
 
 /* Parameter 0: temperature. The loss is linear, so forward and gradient merge. */
@@ -20,6 +22,17 @@ static int build_squared(trd_builder *b, const op_case *c, const trd_value *in, 
 {
     build(b, c, in, out);
     out[0] = trd_square(b, out[0]);
+    return 1;
+}
+
+/* Rows outside the mask hold NaN: they may neither come through nor leave a trace in any gradient. */
+static int build_poisoned(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    trd_shape shape = trd_value_shape(in[3]);
+    trd_value column = trd_reshape(b, in[3], TRD__SHAPE(shape.dim[0], shape.dim[1], 1));
+    trd_value nan = trd_scalar(b, trd_value_dtype(in[0]), NAN);
+    trd_value hidden = trd_select(b, column, in[0], nan);
+    out[0] = trd_token_logprobs(b, hidden, in[1], in[2], in[3], c->parameter[0]);
     return 1;
 }
 
@@ -91,6 +104,11 @@ static const op_case cases[] = {
     SEPARATE("separate", 0.5, 1, 2, 17, 33, 65),
     SEPARATE("separate_no_rows", 0, 1, 2, 9, 17, 33),
     SEPARATE("separate_blocks", 0.95, 0.3, 3, 101, 8, 130),
+    {.name = "poisoned",
+     .op = &trd__op_token_logprobs_grad,
+     .build = build_poisoned,
+     .parameter = {1},
+     OPERANDS(0.5, 1, 2, 17, 33, 65)},
     {.name = "null_mask",
      .op = &trd__op_token_logprobs_grad,
      .build = build_all_rows,
