@@ -8,11 +8,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <tfevents.pb-c.h> /* generated from tfevents.proto */
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "tfevents.pb-c.h"
 
 enum { BUFFER_BYTES = 1 << 16, FRAME_BYTES = 16, CRC_TABLE = 256, TRIES = 1000 };
 
