@@ -106,9 +106,9 @@ static void *run_job(void *context)
     return NULL;
 }
 
-/* Ends the running save; returns its status. */
-static trd_status join(trd__saver *saver)
+trd_status trd__saver_wait(trd_engine *engine)
 {
+    trd__saver *saver = engine->saver;
     if (!saver->running) return TRD_OK;
     pthread_join(saver->thread, NULL);
     saver->running = false;
@@ -117,27 +117,23 @@ static trd_status join(trd__saver *saver)
         char name[TRD__STORE_NAME_TEXT];
         trd__fail(status, "saving checkpoint %s: %s", trd__store_name_text(saver->job.name, name),
                   saver->job.message);
+        engine->dirty = true; /* what it should have held is still unsaved */
     }
     snapshot_free(&saver->job);
     return status;
 }
 
-trd_status trd__saver_wait(trd_engine *engine)
-{
-    return join(engine->saver);
-}
-
 void trd__saver_poll(trd_engine *engine)
 {
-    trd__saver *saver = engine->saver;
-    if (saver->running && atomic_load(&saver->done)) trd__engine_defer(engine, join(saver));
+    if (engine->saver->running && atomic_load(&engine->saver->done))
+        trd__engine_defer(engine, trd__saver_wait(engine));
 }
 
 void trd__saver_free(trd_engine *engine)
 {
     trd__saver *saver = engine->saver;
     if (!saver) return;
-    join(saver);
+    trd__saver_wait(engine);
     trd__store_close(saver->store);
     if (saver->lock >= 0) close(saver->lock);
     trd__free(saver);
@@ -242,7 +238,7 @@ trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force,
     if (!force && !due) return TRD_OK;
     TRD_TRY(trd__queue_flush(engine));
     TRD_TRY(trd__metrics_flush_sinks(engine));
-    TRD_TRY(join(saver));
+    TRD_TRY(trd__saver_wait(engine));
     trd_status status = take_snapshot(engine, metadata, &saver->job);
     if (status == TRD_OK)
         status = start(engine);
@@ -265,7 +261,7 @@ trd_status trd__saver_open(trd_engine *engine, int64_t step, trd__stored **store
         return trd__fail(TRD_NOT_FOUND,
                          "restoring: expected a checkpoint directory, found none (checkpointing "
                          "is off)");
-    TRD_TRY(join(saver));
+    TRD_TRY(trd__saver_wait(engine));
     if (step < 0) return trd__store_read_newest(saver->store, stored);
     TRD_TRY(trd__store_list(saver->store, &names, &count));
     for (size_t i = 0; i < count; i++)

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "base/shape.h"
 #include "checkpoint/store.h"
 #include "engine/internal.h"
 #include "support/engine.h"
@@ -263,6 +264,58 @@ static void handles_die_on_restore(void **state)
     OK(trd_engine_close(engine));
 }
 
+/* A save that fails beside training is told by the next call, and close tries again. */
+static void failed_save_is_loud(void **state)
+{
+    trd_engine_options o = options_in(state, "failing");
+    bool wrote;
+    o.async_checkpointing = true;
+    trd_engine *engine = test_engine(&o);
+    feed(engine, 0, MICRO);
+    OK(trd__remove_tree(o.checkpoint_directory));
+    scratch_write(o.checkpoint_directory, "", 0);    /* a file where the folder was */
+    OK(trd_engine_save(engine, NULL, true, &wrote)); /* started */
+    assert_int_equal(trd_engine_save(engine, NULL, true, &wrote), TRD_IO);
+    expect_message("saving checkpoint step-1");
+    assert_false(wrote);
+    assert_int_equal(remove(o.checkpoint_directory), 0);
+    OK(trd__make_directories(o.checkpoint_directory));
+    OK(trd_engine_close(engine));
+    assert_true(trd__is_directory(scratch_path(o.checkpoint_directory, "step-1")));
+}
+
+static trd_loss_output wild_gather(trd_builder *b, const trd_model *model, const trd_inputs *in, void *user)
+{
+    trd_loss_output output = trd_loss_sft(b, model, in, user);
+    trd_value table = trd_constant_fill(b, TRD_F32, TRD__SHAPE(2, 1), 1);
+    trd_value rows = trd_gather_rows(b, table, trd_inputs_get(b, in, "token_ids"));
+    output.primary_loss.unreduced_sum = trd_add(b, output.primary_loss.unreduced_sum, trd_sum_all(b, rows));
+    return output;
+}
+
+/* A restore forgets a device failure and what was queued behind it. */
+static void restore_clears_a_failure(void **state)
+{
+    trd_engine_options o = options_in(state, "fault"), plain = o;
+    plain.checkpoint_directory = NULL;
+    trd_engine *whole = test_engine(&plain), *engine = test_engine(&o);
+    trd_step_metrics metrics;
+    test_batch b;
+    feed(whole, 0, STEPS * MICRO);
+    feed(engine, 0, MICRO);
+    OK(trd_engine_save(engine, NULL, true, NULL));
+    OK(trd_engine_with_loss_fn(engine, wild_gather, NULL));
+    OK(trd_engine_fwd_bwd(engine, test_batch_fill(&b, 1)));
+    assert_int_not_equal(trd_engine_get_metrics(engine, false, &metrics), TRD_OK);
+    assert_int_not_equal(trd_engine_fwd_bwd(engine, &b.batch), TRD_OK);
+    OK(trd_engine_restore(engine, -1, NULL));
+    OK(trd_engine_with_loss_fn(engine, trd_loss_sft, NULL));
+    feed(engine, MICRO, STEPS * MICRO);
+    test_expect_same(whole, engine);
+    OK(trd_engine_close(engine));
+    OK(trd_engine_close(whole));
+}
+
 /* Weights travel: export, load the folder, and the parameters are the same bits. */
 static void export_and_load(void **state)
 {
@@ -292,6 +345,8 @@ int main(void)
         cmocka_unit_test(missing_denominator_is_rebuilt),
         cmocka_unit_test(what_does_not_fit),
         cmocka_unit_test(handles_die_on_restore),
+        cmocka_unit_test(failed_save_is_loud),
+        cmocka_unit_test(restore_clears_a_failure),
         cmocka_unit_test(export_and_load),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
