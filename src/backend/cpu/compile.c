@@ -11,7 +11,6 @@ static bool has_kernel(const trd_node *n, void *user)
 {
     const trd__cpu_info *info = user;
     if (n->op == &trd__op_input || n->op == &trd__op_copy) return true;
-    if (info->reference_only && n->op->expand) return false;
     return trd__cpu_choose(n, info) != NULL;
 }
 
