@@ -109,7 +109,7 @@ static void run_tile(frame *f, int64_t at, int n)
 static bool can_write_directly(const frame *f, int s)
 {
     const trd__group_store *store = &f->group->stores[s];
-    if (store->dtype != TRD_F32 || f->group->ops[store->op].store != s) return false;
+    if (store->dtype != TRD_F32 || store->op < 0 || f->group->ops[store->op].store != s) return false;
     for (int i = 0; i < f->group->load_count; i++) {
         const trd__group_load *load = &f->group->loads[i];
         bool same = load->input >= 0 && f->call->inputs[load->input] == f->call->outputs[store->output];

@@ -35,7 +35,7 @@ typedef struct trd__group_op {
 } trd__group_op;
 
 typedef struct trd__group_store {
-    int output, reg, op; /* made by op */
+    int output, reg, op; /* written by op, if it can be; -1: at the tile's end */
     trd_dtype dtype;
 } trd__group_store;
 

@@ -221,6 +221,40 @@ static void add_member(build *g, const trd_node *n)
 
 /* -- Registers -- */
 
+static bool is_read(const build *g, int e)
+{
+    for (int k = 0; k < g->op_count; k++)
+        for (int i = 0; i < 3; i++)
+            if (g->ops[k].in[i] == e) return true;
+    return false;
+}
+
+static void remove_op(build *g, int k)
+{
+    memmove(&g->ops[k], &g->ops[k + 1], (size_t)(g->op_count - k - 1) * sizeof *g->ops);
+    g->op_count--;
+    for (int s = 0; s < g->store_count; s++)
+        if (g->stores[s].op > k) g->stores[s].op--;
+}
+
+/* A result that is only stored is rounded by the store; a cast that is only stored is nothing but the store.
+ */
+static void simplify_stores(build *g)
+{
+    for (int s = 0; s < g->store_count; s++) {
+        trd__group_store *store = &g->stores[s];
+        trd__group_op op = g->ops[store->op];
+        if (is_read(g, op.out)) continue;
+        g->ops[store->op].round = TRD_F32;
+        if (op.run || g->entries[op.in[0]].load >= 0) continue;
+        remove_op(g, store->op);
+        store->reg = op.in[0];
+        store->op = -1;
+        g->entries[op.out].stored = false;
+        g->entries[op.in[0]].stored = true;
+    }
+}
+
 static void find_lifetimes(build *g)
 {
     for (int k = 0; k < g->op_count; k++) {
@@ -299,6 +333,7 @@ static trd_status place_loads(const build *g, trd__group *group, trd__arena *are
 static trd_status finish_group(build *g, trd__group *group)
 {
     trd__arena *arena = g->l->arena;
+    simplify_stores(g);
     find_lifetimes(g);
     *group = (trd__group){.tiles = g->f->tiles,
                           .count = g->elements,

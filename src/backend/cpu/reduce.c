@@ -2,7 +2,7 @@
  * on the number of workers only where a sum is split among them (sum_squares). */
 #include <math.h>
 
-#include "backend/cpu/kernel.h"
+#include "backend/cpu/tiles.h"
 
 enum { PARALLEL_ELEMENTS = 1 << 15 };
 
@@ -75,6 +75,106 @@ static trd_status plan_reduce(const trd_node *n, trd__cpu_plan *p)
 }
 
 /* In float64: a float32 square would overflow where the value does not. */
+/* -- Sums over neighbouring axes: (outer, reduced, inner), by blocks of inner with float64 sums in L1 -- */
+
+typedef struct triple {
+    int64_t outer, reduced, inner;
+} triple;
+
+/* False when the reduced axes are not neighbours. */
+static bool triple_of(const trd_node *n, triple *t)
+{
+    const trd__reduce_attr *attr = n->attr;
+    const trd_shape *shape = &trd__type_of(n->inputs[0])->shape;
+    *t = (triple){1, 1, 1};
+    bool began = false, ended = false;
+    for (int i = 0; i < shape->rank; i++) {
+        bool reduced = attr->axes_mask >> i & 1u;
+        if (shape->dim[i] == 1) continue;
+        if (reduced && ended) return false;
+        began = began || reduced;
+        ended = began && !reduced;
+        *(reduced ? &t->reduced : ended ? &t->inner : &t->outer) *= shape->dim[i];
+    }
+    return true;
+}
+
+static const char *refuse_blocks(const trd_node *n, const trd__cpu_info *info)
+{
+    (void)info;
+    triple t;
+    if (n->op != &trd__op_reduce_sum) return "only sums";
+    if (!trd__tile_takes(trd__type_of(n->inputs[0])->dtype))
+        return "the operand is no float of at most 32 bits";
+    return triple_of(n, &t) ? NULL : "the reduced axes are not neighbours";
+}
+
+static trd_status plan_blocks(const trd_node *n, trd__cpu_plan *p)
+{
+    p->workers = trd__shape_count(&trd__type_of(n->inputs[0])->shape) < PARALLEL_ELEMENTS ? 1 : 0;
+    p->worker_bytes = TRD__TILE * (sizeof(double) + sizeof(float));
+    p->state = (void *)(uintptr_t)trd__tiles_for(p->info->isa);
+    return TRD_OK;
+}
+
+static void sum_row(const trd__cpu_call *call, const triple *t, trd_dtype dtype, int64_t outer)
+{
+    const trd__tiles *tiles = call->state;
+    float *values = call->worker_scratch;
+    double partials[TRD__PARTIALS] = {0}, sum = 0;
+    for (int64_t at = 0; at < t->reduced; at += TRD__TILE) {
+        int count = t->reduced - at < TRD__TILE ? (int)(t->reduced - at) : TRD__TILE;
+        tiles->load(values, dtype, call->inputs[0], outer * t->reduced + at, count);
+        tiles->sum(partials, values, count);
+    }
+    for (int i = 0; i < TRD__PARTIALS; i++) sum += partials[i];
+    trd__store(call->node->results[0].dtype, call->outputs[0], (size_t)outer, sum);
+}
+
+/* Columns [first, first + count) of one outer index. */
+static void sum_columns(const trd__cpu_call *call, const triple *t, trd_dtype dtype, int64_t outer,
+                        int64_t first, int count)
+{
+    const trd__tiles *tiles = call->state;
+    double *sums = call->worker_scratch;
+    float *values = (float *)(sums + TRD__TILE);
+    for (int i = 0; i < count; i++) sums[i] = 0;
+    for (int64_t r = 0; r < t->reduced; r++) {
+        tiles->load(values, dtype, call->inputs[0], (outer * t->reduced + r) * t->inner + first, count);
+        for (int i = 0; i < count; i++) sums[i] += (double)values[i];
+    }
+    for (int i = 0; i < count; i++)
+        trd__store(call->node->results[0].dtype, call->outputs[0], (size_t)(outer * t->inner + first + i),
+                   sums[i]);
+}
+
+static void run_blocks(const trd__cpu_call *call, int phase)
+{
+    (void)phase;
+    triple t;
+    triple_of(call->node, &t);
+    trd_dtype dtype = trd__type_of(call->node->inputs[0])->dtype;
+    int64_t begin, end;
+    if (t.inner == 1) {
+        trd__partition(call->worker, call->workers, t.outer, 1, &begin, &end);
+        for (int64_t outer = begin; outer < end; outer++) sum_row(call, &t, dtype, outer);
+        return;
+    }
+    int64_t grain = 64, blocks = (t.inner + TRD__TILE - 1) / TRD__TILE;
+    if (t.outer == 1) { /* a bias gradient: the workers share its columns */
+        trd__partition(call->worker, call->workers, t.inner, grain, &begin, &end);
+        for (int64_t at = begin; at < end; at += TRD__TILE)
+            sum_columns(call, &t, dtype, 0, at, end - at < TRD__TILE ? (int)(end - at) : TRD__TILE);
+        return;
+    }
+    trd__partition(call->worker, call->workers, t.outer * blocks, 1, &begin, &end);
+    for (int64_t block = begin; block < end; block++) {
+        int64_t first = block % blocks * TRD__TILE;
+        int count = t.inner - first < TRD__TILE ? (int)(t.inner - first) : TRD__TILE;
+        sum_columns(call, &t, dtype, block / blocks, first, count);
+    }
+}
+
 static double square_of(trd_dtype dtype, const void *x, int64_t i)
 {
     double value = trd__load(dtype, x, (size_t)i);
@@ -111,7 +211,9 @@ static trd_status plan_sum_squares(const trd_node *n, trd__cpu_plan *p)
 static const trd__cpu_kernel reduce = {.name = "reference", .plan = plan_reduce, .run = run_reduce};
 static const trd__cpu_kernel sum_squares = {
     .name = "reference", .plan = plan_sum_squares, .run = run_sum_squares};
-static const trd__cpu_kernel *const reduce_variants[] = {&reduce, NULL};
+static const trd__cpu_kernel blocks = {
+    .name = "blocks", .refuse = refuse_blocks, .plan = plan_blocks, .run = run_blocks};
+static const trd__cpu_kernel *const reduce_variants[] = {&blocks, &reduce, NULL};
 static const trd__cpu_kernel *const sum_squares_variants[] = {&sum_squares, NULL};
 
 const trd__cpu_op trd__cpu_reduce[] = {{.op = &trd__op_reduce_sum, .variants = reduce_variants},
