@@ -204,6 +204,7 @@ static void compare(const test_context *t, const variant *v, const char *what, c
 static double tolerance_of(const op_case *c, trd_dtype dtype)
 {
     if (dtype == TRD_BF16) return c->bf16_tolerance > 0 ? c->bf16_tolerance : 1e-2;
+    if (dtype == TRD_F16) return 4e-3;
     if (dtype == TRD_F64) return 1e-7; /* tables of angles are float32 */
     return c->tolerance > 0 ? c->tolerance : 1e-5;
 }
@@ -261,8 +262,9 @@ static void mode_fast(const test_context *t)
 
 static void mode_expand(const test_context *t)
 {
-    trd_dtype dtypes[3];
+    trd_dtype dtypes[4];
     int count = case_dtypes(t->test, dtypes);
+    dtypes[count++] = TRD_F16;
     dtypes[count++] = TRD_F64;
     if (!t->test->op->expand) return;
     for (int d = 0; d < count; d++)

@@ -2,7 +2,7 @@
  * are
  *   fast         fast kernels against the plain ones: float32 and bfloat16, every instruction set at hand
  *   differences  gradients against central differences in float64 on plain kernels
- *   expand       the op in plain ops against its own plain kernel: float32, bfloat16 and float64
+ *   expand       the op in plain ops against its own plain kernel: every float dtype
  *   accumulate   gradients added to what an accumulator holds against gradient + accumulator
  *   repeat       two compilations and runs with the same number of threads give the same bits
  * Options of a test program: --list, --coverage (names of the ops its cases reach), --case NAME, --mode MODE,
