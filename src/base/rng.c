@@ -2,6 +2,7 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <string.h>
 
 static uint64_t mix(uint64_t z)
 {
@@ -26,6 +27,55 @@ double trd__rng_normal(uint64_t seed, uint64_t stream, uint64_t i)
     double u = 1.0 - trd__rng_uniform(seed, stream, 2 * i); /* (0, 1] */
     double v = trd__rng_uniform(seed, stream, 2 * i + 1);
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
+}
+
+/* log(x) of a normal float above 0: x = 2^e * m with m in [0.70, 1.41), log m = 2 atanh((m - 1) / (m + 1)). */
+static inline float log_positive(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int32_t e = (int32_t)(bits - 0x3f350000u) >> 23;
+    uint32_t mantissa = bits - ((uint32_t)e << 23);
+    float m;
+    memcpy(&m, &mantissa, sizeof m);
+    float s = (m - 1.0f) / (m + 1.0f), q = s * s;
+    float series = 1.0f + q * (1.0f / 3 + q * (1.0f / 5 + q * (1.0f / 7 + q * (1.0f / 9))));
+    return (float)e * 0.69314718f + 2.0f * s * series;
+}
+
+/* Box and Muller's pair of radius sqrt(-2 log u) and angle 2 pi v; u in (0, 1], v in [0, 1). The angle is cut
+ * to a quarter turn around 0, where Taylor's terms up to the tenth suffice. */
+static inline void polar(float u, float v, float *x, float *y)
+{
+    float radius = sqrtf(-2.0f * log_positive(u));
+    int32_t quarter = (int32_t)(4.0f * v + 0.5f);
+    float a = (4.0f * v - (float)quarter) * 1.57079633f, q = a * a;
+    float sine = a * (1 + q * (-1.0f / 6 + q * (1.0f / 120 + q * (-1.0f / 5040 + q * (1.0f / 362880)))));
+    float cosine =
+        1 + q * (-0.5f + q * (1.0f / 24 + q * (-1.0f / 720 + q * (1.0f / 40320 - q * (1.0f / 3628800)))));
+    float c = quarter & 1 ? sine : cosine, s = quarter & 1 ? cosine : sine;
+    *x = (quarter + 1) & 2 ? -radius * c : radius * c;
+    *y = quarter & 2 ? -radius * s : radius * s;
+}
+
+void trd__rng_normals(uint64_t seed, uint64_t stream, uint64_t first, size_t pairs, float *out)
+{
+    enum { BLOCK = 256 };
+    float u[BLOCK], v[BLOCK], x[BLOCK], y[BLOCK];
+    uint64_t key = mix(mix(seed) ^ stream);
+    for (size_t at = 0; at < pairs; at += BLOCK) {
+        size_t count = pairs - at < BLOCK ? pairs - at : BLOCK;
+        for (size_t i = 0; i < count; i++) {
+            uint64_t bits = mix(key ^ ((first + at + i) * 0xd1342543de82ef95u));
+            u[i] = ((float)(int32_t)(bits >> 40) + 1.0f) * 0x1p-24f;
+            v[i] = (float)(int32_t)(bits & 0xffffffu) * 0x1p-24f;
+        }
+        for (size_t i = 0; i < count; i++) polar(u[i], v[i], &x[i], &y[i]);
+        for (size_t i = 0; i < count; i++) {
+            out[2 * (at + i)] = x[i];
+            out[2 * (at + i) + 1] = y[i];
+        }
+    }
 }
 
 uint64_t trd__rng_below(uint64_t seed, uint64_t stream, uint64_t i, uint64_t bound)

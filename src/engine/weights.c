@@ -1,7 +1,6 @@
 /* Where parameters come from and where they go: loading with casts, random initialization, export as a hub
  * folder. Invariant: random weights are a function of (init_weights_seed, parameter name, element) alone,
  * whatever the number of threads. */
-#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -128,18 +127,11 @@ typedef struct draw {
 
 enum { CHUNK = 1024 };
 
-/* Elements 2k and 2k + 1 come from draw k: Box and Muller's pair from two halves of 64 bits. */
-static void draw_normal(const draw *d, int64_t begin, int count, float *out)
+static void draw_normals(const draw *d, int64_t begin, size_t count, float *out)
 {
     float deviation = (float)d->parameter->deviation;
-    for (int i = 0; i < count; i += 2) {
-        uint64_t bits = trd__rng_u64(d->seed, d->stream, (uint64_t)(begin + i) / 2);
-        float u = ((float)(bits >> 40) + 1.0f) * 0x1p-24f; /* (0, 1] */
-        float angle = (float)(bits & 0xffffffu) * (6.2831853f * 0x1p-24f);
-        float radius = deviation * sqrtf(-2.0f * logf(u));
-        out[i] = radius * cosf(angle);
-        out[i + 1] = radius * sinf(angle);
-    }
+    trd__rng_normals(d->seed, d->stream, (uint64_t)begin / 2, (count + 1) / 2, out);
+    for (size_t i = 0; i < count; i++) out[i] *= deviation;
 }
 
 static void run_draw(void *context, int worker, int workers)
@@ -152,7 +144,7 @@ static void run_draw(void *context, int worker, int workers)
     for (int i = 0; i < CHUNK; i++) chunk[i] = fixed;
     for (int64_t at = begin; at < end; at += CHUNK) {
         int count = end - at < CHUNK ? (int)(end - at) : CHUNK;
-        if (d->parameter->init == TRD__INIT_NORMAL) draw_normal(d, at, (count + 1) / 2 * 2, chunk);
+        if (d->parameter->init == TRD__INIT_NORMAL) draw_normals(d, at, (size_t)count, chunk);
         trd__convert(TRD_F32, chunk, d->dtype, (char *)d->out + (size_t)at * trd_dtype_bytes(d->dtype),
                      (size_t)count);
     }
