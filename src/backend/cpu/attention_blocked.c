@@ -5,7 +5,10 @@
 
 #include <math.h>
 
-enum { SMALL = 1 << 18 }; /* multiply-adds below which a second worker does not pay */
+enum {
+    SMALL = 1 << 18, /* multiply-adds below which a second worker does not pay */
+    MAX_PARTS = 16
+};
 
 const char *trd__attention_refuse(const trd_node *n, const trd__cpu_info *info)
 {
@@ -18,7 +21,18 @@ static int64_t smaller(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-trd__attention_plan *trd__attention_plan_make(const trd_node *n, const trd__cpu_plan *plan)
+/* The least number of parts that leaves the busiest of the workers at most a tenth above its share. */
+static int64_t parts_for(const trd__attention_plan *p, int64_t workers)
+{
+    int64_t groups = p->d.batch * p->d.groups, most = p->items < MAX_PARTS ? p->items : MAX_PARTS;
+    for (int64_t parts = 1; parts < most; parts++) {
+        int64_t units = groups * parts, busiest = (units + workers - 1) / workers;
+        if (busiest * workers * 10 <= units * 11) return parts;
+    }
+    return most;
+}
+
+trd__attention_plan *trd__attention_plan_make(const trd_node *n, trd__cpu_plan *plan)
 {
     trd__attention_plan *p = trd__arena_alloc(plan->arena, 1, sizeof *p);
     if (!p) return NULL;
@@ -28,8 +42,15 @@ trd__attention_plan *trd__attention_plan_make(const trd_node *n, const trd__cpu_
     bool decode = p->heads_as_rows = p->d.cached && p->d.queries == 1;
     p->block_rows = decode ? p->d.group_heads : smaller(p->d.queries, TRD__ATTENTION_ROWS);
     p->blocks = decode ? 1 : (p->d.queries + p->block_rows - 1) / p->block_rows;
+    p->items = decode ? 1 : p->blocks * p->d.group_heads;
     p->chunk = smaller(p->d.keys, TRD__ATTENTION_CHUNK);
-    p->parts = 1;
+    p->copies = p->dtype != TRD_F32 || p->items > 1;
+    const trd__attention_dims *d = &p->d;
+    double scores = (double)d->batch * (double)d->heads * (double)d->queries * (double)d->keys;
+    bool small = scores * (double)d->size < SMALL;
+    plan->workers = small ? 1 : 0;
+    p->parts = small ? 1 : parts_for(p, plan->info->workers);
+    plan->state = p;
     return p;
 }
 
@@ -67,31 +88,28 @@ trd__query_block trd__attention_block(const trd__attention_plan *p, const trd__c
 }
 
 trd__float_rows trd__attention_read_keys(const trd__attention_plan *p, const void *data, int64_t batch,
-                                         int64_t group, int64_t first, int64_t count, float *scratch)
+                                         int64_t group, int64_t count, float *scratch)
 {
     const trd__attention_dims *d = &p->d;
-    int64_t stride = d->groups * d->size;
-    int64_t at = (batch * d->keys + first) * stride + group * d->size;
-    if (p->dtype == TRD_F32) return (trd__float_rows){(const float *)data + at, stride};
+    int64_t stride = d->groups * d->size, at = batch * d->keys * stride + group * d->size;
+    if (!p->copies) return (trd__float_rows){(const float *)data + at, stride};
     for (int64_t s = 0; s < count; s++)
-        p->math->widen((const trd__bf16 *)data + at + s * stride, scratch + s * d->size, d->size);
+        trd__row_copy(p->math, p->dtype, data, at + s * stride, d->size, scratch + s * d->size);
     return (trd__float_rows){scratch, d->size};
 }
 
-trd__float_rows trd__attention_read_rows(const trd__attention_plan *p, const trd__query_block *block,
-                                         const void *data, float *scratch)
+void trd__attention_read_rows(const trd__attention_plan *p, const trd__query_block *block, const void *data,
+                              float *scratch)
 {
-    if (p->dtype == TRD_F32) return (trd__float_rows){(const float *)data + block->at, block->stride};
     for (int64_t r = 0; r < block->rows; r++)
-        p->math->widen((const trd__bf16 *)data + block->at + r * block->stride, scratch + r * p->d.size,
-                       p->d.size);
-    return (trd__float_rows){scratch, p->d.size};
+        trd__row_copy(p->math, p->dtype, data, block->at + r * block->stride, p->d.size,
+                      scratch + r * p->d.size);
 }
 
-int64_t trd__snake(int64_t i, int64_t owners)
+bool trd__attention_owns(const trd__attention_plan *p, int64_t item, int64_t part)
 {
-    int64_t place = i % owners;
-    return i / owners % 2 ? owners - 1 - place : place;
+    int64_t place = item % p->parts;
+    return (item / p->parts % 2 ? p->parts - 1 - place : place) == part;
 }
 
 float *trd__scratch_take(void *base, size_t *used, int64_t count)
@@ -102,20 +120,21 @@ float *trd__scratch_take(void *base, size_t *used, int64_t count)
 }
 
 typedef struct scratch {
-    float *q, *k, *v, *out; /* bf16 only */
-    float *scores;          /* (rows, chunk) */
-    float *largest, *sum;   /* per row: of the scores so far, of e^(score - largest) */
+    float *q, *out;       /* (rows, D) */
+    float *k, *v;         /* (S, D), with copies */
+    float *scores;        /* (rows, chunk) */
+    float *largest, *sum; /* per row: of the scores so far, of e^(score - largest) */
     trd__key_range *keys;
 } scratch;
 
 static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *used)
 {
-    int64_t wide = p->dtype == TRD_F32 ? 0 : p->d.size, rows = p->block_rows;
+    int64_t rows = p->block_rows, copies = p->copies ? p->d.keys * p->d.size : 0;
     *used = 0;
-    return (scratch){.q = trd__scratch_take(base, used, rows * wide),
-                     .k = trd__scratch_take(base, used, p->chunk * wide),
-                     .v = trd__scratch_take(base, used, p->chunk * wide),
-                     .out = trd__scratch_take(base, used, rows * wide),
+    return (scratch){.q = trd__scratch_take(base, used, rows * p->d.size),
+                     .out = trd__scratch_take(base, used, rows * p->d.size),
+                     .k = trd__scratch_take(base, used, copies),
+                     .v = trd__scratch_take(base, used, copies),
                      .scores = trd__scratch_take(base, used, rows * p->chunk),
                      .largest = trd__scratch_take(base, used, rows),
                      .sum = trd__scratch_take(base, used, rows),
@@ -127,18 +146,13 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
 {
     trd__attention_plan *p = trd__attention_plan_make(n, plan);
     if (!p) return TRD_NO_MEMORY;
-    const trd__attention_dims *d = &p->d;
     scratch_layout(p, NULL, &plan->worker_bytes);
-    plan->state = p;
-    double work =
-        (double)d->batch * (double)d->heads * (double)d->queries * (double)d->keys * (double)d->size;
-    plan->workers = work < SMALL ? 1 : 0;
     return TRD_OK;
 }
 
 /* Scores of a chunk to e^(score - largest), 0 outside the rows' ranges; earlier output rows are rescaled. */
 static void softmax_chunk(const trd__attention_plan *p, const scratch *w, const trd__query_block *block,
-                          int64_t first, int64_t count, float *out, int64_t out_stride)
+                          int64_t first, int64_t count)
 {
     for (int64_t r = 0; r < block->rows; r++) {
         float *row = w->scores + r * count;
@@ -151,37 +165,32 @@ static void softmax_chunk(const trd__attention_plan *p, const scratch *w, const 
         float top = p->math->largest(row + begin, end - begin);
         if (top < w->largest[r]) top = w->largest[r];
         float earlier = w->sum[r] > 0.0f ? expf(w->largest[r] - top) : 0.0f;
-        if (w->sum[r] > 0.0f && earlier != 1.0f) p->math->scale(out + r * out_stride, earlier, p->d.size);
+        if (w->sum[r] > 0.0f && earlier != 1.0f) p->math->scale(w->out + r * p->d.size, earlier, p->d.size);
         w->sum[r] = w->sum[r] * earlier + p->math->exp_in_place(row + begin, top, end - begin);
         w->largest[r] = top;
     }
 }
 
 static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
-                      const trd__query_block *block)
+                      const trd__query_block *block, trd__float_rows k, trd__float_rows v)
 {
-    int64_t size = p->d.size, out_stride = p->dtype == TRD_F32 ? block->stride : size;
-    float *out = trd__row_target(p->dtype, call->outputs[0], block->at, w->out);
+    int64_t size = p->d.size;
     float *lse = call->outputs[1];
-    trd__float_rows q = trd__attention_read_rows(p, block, call->inputs[0], w->q);
+    trd__attention_read_rows(p, block, call->inputs[0], w->q);
     for (int64_t r = 0; r < block->rows; r++) {
         w->largest[r] = -INFINITY;
         w->sum[r] = 0.0f;
     }
     for (int64_t first = block->begin; first < block->end; first += p->chunk) {
         int64_t count = smaller(p->chunk, block->end - first);
-        trd__float_rows k =
-            trd__attention_read_keys(p, call->inputs[1], block->batch, block->group, first, count, w->k);
-        trd__float_rows v =
-            trd__attention_read_keys(p, call->inputs[2], block->batch, block->group, first, count, w->v);
-        trd__sgemm(false, true, block->rows, count, size, (float)p->d.scale, q.data, q.stride, k.data,
-                   k.stride, 0.0f, w->scores, count);
-        softmax_chunk(p, w, block, first, count, out, out_stride);
-        trd__sgemm(false, false, block->rows, size, count, 1.0f, w->scores, count, v.data, v.stride,
-                   first > block->begin ? 1.0f : 0.0f, out, out_stride);
+        trd__sgemm(false, true, block->rows, count, size, (float)p->d.scale, w->q, size,
+                   k.data + first * k.stride, k.stride, 0.0f, w->scores, count);
+        softmax_chunk(p, w, block, first, count);
+        trd__sgemm(false, false, block->rows, size, count, 1.0f, w->scores, count, v.data + first * v.stride,
+                   v.stride, first > block->begin ? 1.0f : 0.0f, w->out, size);
     }
     for (int64_t r = 0; r < block->rows; r++) {
-        float *row = out + r * out_stride;
+        float *row = w->out + r * size;
         bool sees_keys = block->keys[r].begin < block->keys[r].end;
         if (sees_keys)
             p->math->scale(row, 1.0f / w->sum[r], size);
@@ -192,18 +201,42 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
     }
 }
 
+/* Keys that some query of a batch row may see: all of them, or those up to the last position of a cache. */
+static int64_t keys_in_use(const trd__attention_dims *d, const trd__cpu_call *call, int64_t batch)
+{
+    if (!d->cached) return d->keys;
+    const int32_t *positions = (const int32_t *)call->inputs[4] + batch * d->queries;
+    int64_t end = 0;
+    for (int64_t t = 0; t < d->queries; t++)
+        if (positions[t] + 1 > end) end = positions[t] + 1;
+    return smaller(end, d->keys);
+}
+
 static void run(const trd__cpu_call *call, int phase)
 {
     (void)phase;
     const trd__attention_plan *p = call->state;
-    int64_t heads = p->heads_as_rows ? p->d.groups : p->d.heads;
+    const trd__attention_dims *d = &p->d;
     size_t used;
     scratch w = scratch_layout(p, call->worker_scratch, &used);
-    for (int64_t unit = 0; unit < p->d.batch * heads * p->blocks; unit++) {
-        if (trd__snake(unit, call->workers) != call->worker) continue;
-        int64_t h = unit / p->blocks % heads, batch = unit / p->blocks / heads;
-        trd__query_block block = trd__attention_block(p, call, batch, h, unit % p->blocks, w.keys);
-        run_block(p, call, &w, &block);
+    int64_t begin, end, held = -1;
+    trd__float_rows k = {0}, v = {0};
+    trd__partition(call->worker, call->workers, d->batch * d->groups * p->parts, 1, &begin, &end);
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t part = unit % p->parts, group = unit / p->parts % d->groups,
+                batch = unit / p->parts / d->groups;
+        if (unit / p->parts != held) {
+            int64_t count = keys_in_use(d, call, batch);
+            k = trd__attention_read_keys(p, call->inputs[1], batch, group, count, w.k);
+            v = trd__attention_read_keys(p, call->inputs[2], batch, group, count, w.v);
+            held = unit / p->parts;
+        }
+        for (int64_t item = 0; item < p->items; item++) {
+            if (!trd__attention_owns(p, item, part)) continue;
+            int64_t h = p->heads_as_rows ? group : group * d->group_heads + item / p->blocks;
+            trd__query_block block = trd__attention_block(p, call, batch, h, item % p->blocks, w.keys);
+            run_block(p, call, &w, &block, k, v);
+        }
     }
 }
 

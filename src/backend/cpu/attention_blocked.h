@@ -17,8 +17,10 @@ typedef struct trd__attention_plan {
     trd_dtype dtype;
     int64_t block_rows, chunk; /* at most */
     int64_t blocks;            /* of rows per head */
-    int64_t parts;             /* gradient: how many units share a group's dk and dv */
-    bool heads_as_rows;        /* decoding one token a time: the rows of a block are the heads of a group */
+    int64_t items;             /* blocks of all heads of a group */
+    int64_t parts;      /* a unit of work is one group of heads and one of so many parts of its items */
+    bool copies;        /* keys and values are copied to contiguous float32 rows */
+    bool heads_as_rows; /* decoding one token a time: the rows of a block are the heads of a group */
 } trd__attention_plan;
 
 /* Query rows: elements `at`, `at + stride`, ... of q; their log-sum-exp are `lse_at`, `lse_at + 1`, ... */
@@ -35,22 +37,23 @@ typedef struct trd__float_rows {
 } trd__float_rows;
 
 const char *trd__attention_refuse(const trd_node *n, const trd__cpu_info *info);
-/* NULL when out of memory. */
-trd__attention_plan *trd__attention_plan_make(const trd_node *n, const trd__cpu_plan *plan);
+/* NULL when out of memory. Sets plan->state and plan->workers. */
+trd__attention_plan *trd__attention_plan_make(const trd_node *n, trd__cpu_plan *plan);
 
 /* Block `index` of head h (of group h with heads_as_rows): ranges go to keys (block_rows). */
 trd__query_block trd__attention_block(const trd__attention_plan *p, const trd__cpu_call *call, int64_t batch,
                                       int64_t h, int64_t index, trd__key_range *keys);
 
-/* Keys [first, first + count) of a k or v operand, a block's group; bf16 is widened into scratch. */
+/* Keys 0 .. count of a group of a k or v operand: in place, or contiguous in scratch (S, D). */
 trd__float_rows trd__attention_read_keys(const trd__attention_plan *p, const void *data, int64_t batch,
-                                         int64_t group, int64_t first, int64_t count, float *scratch);
-/* The rows of a q-like operand that a block names. */
-trd__float_rows trd__attention_read_rows(const trd__attention_plan *p, const trd__query_block *block,
-                                         const void *data, float *scratch);
+                                         int64_t group, int64_t count, float *scratch);
+/* The rows of a q-like operand that a block names, contiguous in scratch (block_rows, D). */
+void trd__attention_read_rows(const trd__attention_plan *p, const trd__query_block *block, const void *data,
+                              float *scratch);
 
-/* Owner of item i when items of slowly rising cost are dealt to `owners` in a snake: 0 1 1 0 0 1 1 0 ... */
-int64_t trd__snake(int64_t i, int64_t owners);
+/* Whether item i of a group (its heads' blocks in order) belongs to the part: items of slowly rising cost are
+ * dealt in a snake, 0 1 1 0 0 1 1 0 ... */
+bool trd__attention_owns(const trd__attention_plan *p, int64_t item, int64_t part);
 
 /* The next count floats of a scratch area, 64-byte aligned; *used counts bytes. With base NULL it only
  * counts. */

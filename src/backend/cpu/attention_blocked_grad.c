@@ -5,27 +5,28 @@
  * taking turns at its query blocks, and phase 1 adds their copies in a fixed order. */
 #include "backend/cpu/attention_blocked.h"
 
-enum { MAX_PARTS = 16, ROW_GRAIN = 16 };
+enum { ROW_GRAIN = 16 };
 
 typedef struct scratch {
-    float *q, *dy, *dq, *k, *v; /* bf16 only; k and v hold all keys of the unit's group */
-    float *row;                 /* bf16 only: one row of the output */
-    float *scores, *dp;         /* (rows, chunk) */
-    float *dk, *dv;             /* (S, D) */
+    float *q, *dy, *dq; /* (rows, D) */
+    float *k, *v;       /* (S, D), with copies */
+    float *row;         /* (D): one row of the output */
+    float *scores, *dp; /* (rows, chunk) */
+    float *dk, *dv;     /* (S, D) */
     trd__key_range *keys;
 } scratch;
 
 static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *used)
 {
-    int64_t size = p->d.size, wide = p->dtype == TRD_F32 ? 0 : size, rows = p->block_rows;
-    int64_t own = p->parts == 1 ? p->d.keys * size : 0;
+    int64_t size = p->d.size, rows = p->block_rows, all = p->d.keys * size;
+    int64_t copies = p->copies ? all : 0, own = p->parts == 1 ? all : 0;
     *used = 0;
-    return (scratch){.q = trd__scratch_take(base, used, rows * wide),
-                     .dy = trd__scratch_take(base, used, rows * wide),
-                     .dq = trd__scratch_take(base, used, rows * wide),
-                     .k = trd__scratch_take(base, used, p->d.keys * wide),
-                     .v = trd__scratch_take(base, used, p->d.keys * wide),
-                     .row = trd__scratch_take(base, used, wide),
+    return (scratch){.q = trd__scratch_take(base, used, rows * size),
+                     .dy = trd__scratch_take(base, used, rows * size),
+                     .dq = trd__scratch_take(base, used, rows * size),
+                     .k = trd__scratch_take(base, used, copies),
+                     .v = trd__scratch_take(base, used, copies),
+                     .row = trd__scratch_take(base, used, size),
                      .scores = trd__scratch_take(base, used, rows * p->chunk),
                      .dp = trd__scratch_take(base, used, rows * p->chunk),
                      .dk = trd__scratch_take(base, used, own),
@@ -34,26 +35,12 @@ static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *
                          base, used, rows * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
 }
 
-/* The least number of parts per group that leaves the busiest worker at most a tenth above its share. */
-static int64_t parts_for(const trd__attention_dims *d, int64_t blocks, int64_t workers)
-{
-    int64_t groups = d->batch * d->groups, most = d->group_heads * blocks, best = 1;
-    for (int64_t parts = 1; parts <= MAX_PARTS && parts <= most; parts++) {
-        int64_t units = groups * parts, busiest = (units + workers - 1) / workers;
-        best = parts;
-        if (busiest * workers * 10 <= units * 11) break;
-    }
-    return best;
-}
-
 static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
 {
     trd__attention_plan *p = trd__attention_plan_make(n, plan);
     if (!p) return TRD_NO_MEMORY;
     const trd__attention_dims *d = &p->d;
-    p->parts = parts_for(d, p->blocks, plan->info->workers);
     scratch_layout(p, NULL, &plan->worker_bytes);
-    plan->state = p;
     if (p->parts > 1) {
         plan->phases = 2;
         plan->shared_bytes =
@@ -84,12 +71,12 @@ static void gradient_chunk(const trd__attention_plan *p, const trd__cpu_call *ca
 
 /* delta = dy . output per row. */
 static void row_deltas(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
-                       const trd__query_block *block, trd__float_rows dy, float *delta)
+                       const trd__query_block *block, float *delta)
 {
     for (int64_t r = 0; r < block->rows; r++) {
         int64_t at = block->at + r * block->stride;
         const float *output = trd__row_read(p->math, p->dtype, call->inputs[4], at, p->d.size, w->row);
-        delta[r] = p->math->dot(dy.data + r * dy.stride, output, p->d.size);
+        delta[r] = p->math->dot(w->dy + r * p->d.size, output, p->d.size);
     }
 }
 
@@ -98,32 +85,25 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
 {
     float delta[TRD__ATTENTION_ROWS], scale = (float)p->d.scale;
     int64_t size = p->d.size, rows = block->rows;
-    int64_t dq_stride = p->dtype == TRD_F32 ? block->stride : size;
-    float *dq = call->outputs[0] ? trd__row_target(p->dtype, call->outputs[0], block->at, w->dq) : NULL;
-    trd__float_rows q = trd__attention_read_rows(p, block, call->inputs[0], w->q);
-    trd__float_rows dy = trd__attention_read_rows(p, block, call->inputs[6], w->dy);
-    row_deltas(p, call, w, block, dy, delta);
+    trd__attention_read_rows(p, block, call->inputs[0], w->q);
+    trd__attention_read_rows(p, block, call->inputs[6], w->dy);
+    row_deltas(p, call, w, block, delta);
+    if (block->begin >= block->end) memset(w->dq, 0, (size_t)(rows * size) * sizeof *w->dq);
     for (int64_t first = block->begin; first < block->end; first += p->chunk) {
         int64_t count = block->end - first < p->chunk ? block->end - first : p->chunk;
         const float *keys = k.data + first * k.stride, *values = v.data + first * v.stride;
-        trd__sgemm(false, true, rows, count, size, scale, q.data, q.stride, keys, k.stride, 0.0f, w->scores,
-                   count);
-        trd__sgemm(false, true, rows, count, size, 1.0f, dy.data, dy.stride, values, v.stride, 0.0f, w->dp,
-                   count);
+        float *dk = w->dk + first * size, *dv = w->dv + first * size;
+        trd__sgemm(false, true, rows, count, size, scale, w->q, size, keys, k.stride, 0.0f, w->scores, count);
+        trd__sgemm(false, true, rows, count, size, 1.0f, w->dy, size, values, v.stride, 0.0f, w->dp, count);
         gradient_chunk(p, call, w, block, delta, first, count);
-        trd__sgemm(true, false, count, size, rows, 1.0f, w->scores, count, dy.data, dy.stride, 1.0f,
-                   w->dv + first * size, size);
-        trd__sgemm(true, false, count, size, rows, scale, w->dp, count, q.data, q.stride, 1.0f,
-                   w->dk + first * size, size);
-        if (dq)
-            trd__sgemm(false, false, rows, size, count, scale, w->dp, count, keys, k.stride,
-                       first > block->begin ? 1.0f : 0.0f, dq, dq_stride);
+        trd__sgemm(true, false, count, size, rows, 1.0f, w->scores, count, w->dy, size, 1.0f, dv, size);
+        trd__sgemm(true, false, count, size, rows, scale, w->dp, count, w->q, size, 1.0f, dk, size);
+        trd__sgemm(false, false, rows, size, count, scale, w->dp, count, keys, k.stride,
+                   first > block->begin ? 1.0f : 0.0f, w->dq, size);
     }
-    for (int64_t r = 0; dq && r < rows; r++) {
-        float *row = dq + r * dq_stride;
-        if (block->begin >= block->end) memset(row, 0, (size_t)size * sizeof *row);
-        trd__row_write(p->math, p->dtype, row, call->outputs[0], block->at + r * block->stride, size);
-    }
+    for (int64_t r = 0; call->outputs[0] && r < rows; r++)
+        trd__row_write(p->math, p->dtype, w->dq + r * size, call->outputs[0], block->at + r * block->stride,
+                       size);
 }
 
 /* Row s of group `group` of a k-like result. */
@@ -132,10 +112,7 @@ static void write_key_row(const trd__attention_plan *p, const float *row, void *
 {
     const trd__attention_dims *d = &p->d;
     int64_t at = ((batch * d->keys + s) * d->groups + group) * d->size;
-    if (p->dtype == TRD_F32)
-        memcpy((float *)out + at, row, (size_t)d->size * sizeof *row);
-    else
-        trd__row_write(p->math, p->dtype, row, out, at, d->size);
+    trd__row_write(p->math, p->dtype, row, out, at, d->size);
 }
 
 /* Shared copy of dk (which = 0) or dv (1) of a unit. */
@@ -154,10 +131,10 @@ static void run_unit(const trd__attention_plan *p, const trd__cpu_call *call, sc
     }
     memset(w->dk, 0, (size_t)(d->keys * d->size) * sizeof *w->dk);
     memset(w->dv, 0, (size_t)(d->keys * d->size) * sizeof *w->dv);
-    trd__float_rows k = trd__attention_read_keys(p, call->inputs[1], batch, group, 0, d->keys, w->k);
-    trd__float_rows v = trd__attention_read_keys(p, call->inputs[2], batch, group, 0, d->keys, w->v);
-    for (int64_t item = 0; item < d->group_heads * p->blocks; item++) {
-        if (trd__snake(item, p->parts) != part) continue;
+    trd__float_rows k = trd__attention_read_keys(p, call->inputs[1], batch, group, d->keys, w->k);
+    trd__float_rows v = trd__attention_read_keys(p, call->inputs[2], batch, group, d->keys, w->v);
+    for (int64_t item = 0; item < p->items; item++) {
+        if (!trd__attention_owns(p, item, part)) continue;
         int64_t h = group * d->group_heads + item / p->blocks;
         trd__query_block block = trd__attention_block(p, call, batch, h, item % p->blocks, w->keys);
         run_block(p, call, w, &block, k, v);

@@ -20,6 +20,15 @@ const float *trd__row_read(const trd__row_math *math, trd_dtype dtype, const voi
     return scratch;
 }
 
+void trd__row_copy(const trd__row_math *math, trd_dtype dtype, const void *data, int64_t at, int64_t n,
+                   float *copy)
+{
+    if (dtype == TRD_F32)
+        memcpy(copy, (const float *)data + at, (size_t)n * sizeof *copy);
+    else
+        math->widen((const trd__bf16 *)data + at, copy, n);
+}
+
 float *trd__row_target(trd_dtype dtype, void *data, int64_t at, float *scratch)
 {
     return dtype == TRD_F32 ? (float *)data + at : scratch;
@@ -28,5 +37,8 @@ float *trd__row_target(trd_dtype dtype, void *data, int64_t at, float *scratch)
 void trd__row_write(const trd__row_math *math, trd_dtype dtype, const float *row, void *data, int64_t at,
                     int64_t n)
 {
-    if (dtype == TRD_BF16) math->narrow(row, (trd__bf16 *)data + at, n);
+    if (dtype == TRD_BF16)
+        math->narrow(row, (trd__bf16 *)data + at, n);
+    else if (row != (float *)data + at)
+        memcpy((float *)data + at, row, (size_t)n * sizeof *row);
 }

@@ -43,7 +43,11 @@ const trd__row_math *trd__row_math_for(trd__isa isa);
  */
 const float *trd__row_read(const trd__row_math *math, trd_dtype dtype, const void *data, int64_t at,
                            int64_t n, float *scratch);
-/* Where to put n results so that trd__row_write can finish: the array itself, or scratch. */
+/* Always the copy. */
+void trd__row_copy(const trd__row_math *math, trd_dtype dtype, const void *data, int64_t at, int64_t n,
+                   float *copy);
+/* Where to put n results so that trd__row_write can finish: the array itself, or scratch. trd__row_write
+ * takes results from anywhere. */
 float *trd__row_target(trd_dtype dtype, void *data, int64_t at, float *scratch);
 void trd__row_write(const trd__row_math *math, trd_dtype dtype, const float *row, void *data, int64_t at,
                     int64_t n);
