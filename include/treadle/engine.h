@@ -47,7 +47,7 @@ typedef struct trd_engine_options {
     bool async_checkpointing;
     int max_num_checkpoints_to_keep; /* 0: all */
     const char *metrics_prefix;      /* NULL: none */
-    const trd_metric_sink *sinks;    /* taken over: closed by trd_engine_close */
+    const trd_metric_sink *sinks;    /* taken over by an engine that was created; closed with it */
     int sink_count;
     const char *run_name;            /* for the sinks, as are settings; NULL: none. Both outlive the engine */
     const trd_run_setting *settings; /* the resolved config */
@@ -118,7 +118,7 @@ typedef enum trd_aggregation {
 TRD_API trd_status trd_engine_record_metric(trd_engine *engine, const char *name, double value,
                                             trd_aggregation aggregation);
 typedef struct trd_step_metrics {
-    int64_t step; /* -1: empty */
+    int64_t step; /* updates done with it, from 1; -1: empty */
     const trd_metric *metrics;
     int count;
 } trd_step_metrics;

@@ -7,8 +7,6 @@
 #ifndef TRD_ENGINE_INTERNAL_H
 #define TRD_ENGINE_INTERNAL_H
 
-#include <stdatomic.h>
-
 #include <treadle/engine.h>
 
 #include "backend/backend.h"
