@@ -4,6 +4,7 @@
 #include "checkpoint/hub_export.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
@@ -142,7 +143,8 @@ static trd_status remove_stale(const export *e)
     char ours[SHARD_NAME_BYTES];
     trd_status status = TRD_OK;
     DIR *directory = opendir(e->folder);
-    for (struct dirent *entry; !status && directory && (entry = readdir(directory));) {
+    if (!directory) return trd__fail(TRD_IO, "opening folder %s: %s", e->folder, strerror(errno));
+    for (struct dirent *entry; !status && (entry = readdir(directory));) {
         const char *name = entry->d_name;
         bool shard = fnmatch("model-*-of-*.safetensors", name, 0) == 0;
         if (!shard && strcmp(name, single) != 0 && strcmp(name, index_name) != 0) continue;
@@ -156,7 +158,7 @@ static trd_status remove_stale(const export *e)
             status = TRD_NO_MEMORY;
         trd__free(path);
     }
-    if (directory) closedir(directory);
+    closedir(directory);
     return status;
 }
 

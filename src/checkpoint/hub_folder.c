@@ -3,6 +3,7 @@
 #include "checkpoint/hub_folder.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fnmatch.h>
 #include <string.h>
 
@@ -114,10 +115,11 @@ static trd_status add_shards(const char *path, trd__hub_folder *folder)
 /* A shard that the index does not know means that its tensors would be lost in silence. */
 static trd_status check_unlisted(const char *path, const trd__hub_folder *folder)
 {
-    DIR *directory = opendir(path);
     trd_status status = TRD_OK;
     size_t known;
-    for (struct dirent *entry; !status && directory && (entry = readdir(directory));)
+    DIR *directory = opendir(path);
+    if (!directory) return trd__fail(TRD_IO, "opening folder %s: %s", path, strerror(errno));
+    for (struct dirent *entry; !status && (entry = readdir(directory));)
         if (fnmatch("model-*-of-*.safetensors", entry->d_name, 0) == 0 &&
             !find_file(folder, entry->d_name, &known))
             status = trd__fail(
@@ -125,7 +127,7 @@ static trd_status check_unlisted(const char *path, const trd__hub_folder *folder
                 "opening weights %s: shard %s is missing from %s; download the matching index, or remove "
                 "the shard if it belongs to another model",
                 path, entry->d_name, index_name);
-    if (directory) closedir(directory);
+    closedir(directory);
     return status;
 }
 

@@ -1,0 +1,136 @@
+/* Out of memory anywhere: opening weights and checkpoints, saving and exporting fail cleanly at every single
+ * allocation, leave no block behind and harm no older checkpoint, and work when the memory is there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#ifdef TRD_SANITIZED
+int main(void)
+{
+    return 0; /* the sanitizer owns the allocator */
+}
+#else
+#include <treadle/checkpoint.h>
+
+#include "base/file.h"
+#include "checkpoint/hub_export.h"
+#include "checkpoint/store.h"
+#include "checkpoint/weights.h"
+#include "formats/tfevents.h"
+#include "support/failing_heap.h"
+#include "support/scratch.h"
+
+static const char *folder;
+static const float values[64];
+static const trd_array arrays[] = {{"a", TRD_F32, {1, {64}}, values}, {"b", TRD_F32, {2, {4, 8}}, values}};
+
+static trd_status open_gguf(void)
+{
+    trd__weights *w;
+    trd_status status = trd__weights_open("checkpoint/data/llama.gguf", &w);
+    if (!status) trd__weights_close(w);
+    return status;
+}
+
+static trd_status export_and_open(void)
+{
+    trd__hub_export_options options = {"{\"model_type\": \"llama\", \"rope_theta\": 1e4}", TRD_BF16, 128,
+                                       NULL};
+    trd_contents *contents;
+    const char *hub = scratch_path(folder, "hub");
+    TRD_TRY(trd__hub_export(hub, arrays, 2, &options));
+    TRD_TRY(trd_contents_open(hub, &contents));
+    trd_contents_close(contents);
+    return TRD_OK;
+}
+
+static trd_status save_and_open(void)
+{
+    trd__store *store;
+    trd__stored *stored;
+    TRD_TRY(trd__store_open(scratch_path(folder, "store"), NULL, &store));
+    trd_status status = trd__store_save(store, (trd__store_name){2, 0}, arrays, 2, "{}", 2, NULL);
+    if (!status) status = trd__store_prune(store, 2);
+    if (!status) status = trd__store_read_newest(store, &stored);
+    if (!status) trd__stored_close(stored);
+    trd__store_close(store);
+    return status;
+}
+
+static trd_status write_events(void)
+{
+    trd__tfevents *events;
+    TRD_TRY(trd__tfevents_open(folder, &events));
+    trd_status status = trd__tfevents_scalar(events, "train/loss", 1, 2);
+    trd_status closed = trd__tfevents_close(events);
+    return status ? status : closed;
+}
+
+/* Fails allocation 0, 1, 2, ... of work until it gets through. A system call that ran out of memory itself (a
+ * folder's listing) reports an input/output error that says so. */
+static void fail_each(trd_status (*work)(void), void (*after)(void))
+{
+    trd_status status = TRD_NO_MEMORY;
+    long n = 0;
+    for (; status != TRD_OK; n++) {
+        heap.until_failure = n;
+        heap.live = 0;
+        heap.armed = true;
+        status = work();
+        heap.armed = false;
+        bool said = status == TRD_IO && strstr(trd_error_message(), "Cannot allocate memory");
+        if (status != TRD_OK && status != TRD_NO_MEMORY && !said)
+            fail_msg("allocation %ld: %s: %s", n, trd_status_text(status), trd_error_message());
+        if (heap.live != 0) fail_msg("allocation %ld: %ld blocks are left", n, heap.live);
+        if (after) after();
+    }
+    assert_true(n > 3);
+}
+
+static void weights(void **state)
+{
+    folder = *state;
+    fail_each(open_gguf, NULL);
+}
+
+static void hub(void **state)
+{
+    folder = *state;
+    fail_each(export_and_open, NULL);
+}
+
+static void older_is_intact(void)
+{
+    trd__stored *stored;
+    if (trd__stored_open(scratch_path(folder, "store/step-1"), &stored)) fail_msg("%s", trd_error_message());
+    trd__stored_close(stored);
+}
+
+static void store(void **state)
+{
+    trd__store *s;
+    folder = *state;
+    assert_int_equal(trd__store_open(scratch_path(folder, "store"), NULL, &s), TRD_OK);
+    assert_int_equal(trd__store_save(s, (trd__store_name){1, 0}, arrays, 2, "{}", 2, NULL), TRD_OK);
+    trd__store_close(s);
+    fail_each(save_and_open, older_is_intact);
+}
+
+static void events(void **state)
+{
+    folder = *state;
+    fail_each(write_events, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(weights), cmocka_unit_test(hub),
+                                       cmocka_unit_test(store), cmocka_unit_test(events)};
+    return cmocka_run_group_tests_name("checkpoint/no_memory", tests, scratch_create, scratch_remove);
+}
+#endif
