@@ -122,6 +122,28 @@ static trd_status check_logprobs(const session *s, trd_engine *engine, const par
     return TRD_OK;
 }
 
+static double metric(const trd_step_metrics *m, const char *name)
+{
+    for (int i = 0; i < m->count; i++)
+        if (strcmp(m->metrics[i].name, name) == 0) return m->metrics[i].value;
+    return NAN;
+}
+
+/* The micro-batch's loss and denominator as an evaluation gives them. */
+static trd_status check_evaluation(const session *s, trd_engine *engine, const parity_batch *b, outcome *o)
+{
+    trd_batch batch = batch_of(s->c, b);
+    trd_step_metrics m;
+    TRD_TRY(trd_engine_eval_begin(engine));
+    TRD_TRY(trd_engine_eval_step(engine, &batch));
+    TRD_TRY(trd_engine_eval_end(engine));
+    TRD_TRY(trd_engine_get_eval_metrics(engine, &m));
+    double weights = metric(&m, "total_weights"), sum = metric(&m, "loss") * weights;
+    note(o, CHECK_losses, sum - b->loss_sum, s->limits->loss * fmax(fabs(b->loss_sum), 1e-6));
+    note(o, CHECK_losses, weights - b->denominator, s->limits->loss * fmax(b->denominator, 1e-6));
+    return TRD_OK;
+}
+
 /* A whole tensor of a view as doubles; *count elements, freed by the caller. */
 static trd_status read_tensor(trd_view view, int i, double **values, size_t *count)
 {
@@ -160,13 +182,6 @@ static trd_status check_gradients(const session *s, trd_engine *engine, const pa
              s->limits->norm * expected + s->limits->norm_of_global * step->raw_grad_norm);
     }
     return TRD_OK;
-}
-
-static double metric(const trd_step_metrics *m, const char *name)
-{
-    for (int i = 0; i < m->count; i++)
-        if (strcmp(m->metrics[i].name, name) == 0) return m->metrics[i].value;
-    return NAN;
 }
 
 static trd_status run_step(const session *s, trd_engine *engine, const parity_run *run, int number,
@@ -249,8 +264,10 @@ static trd_status run_one(const session *s, const parity_run *run, outcome *o)
     trd_engine *engine = NULL;
     float *buffer = trd__alloc((size_t)(s->c->rows * s->c->length), sizeof *buffer);
     trd_status status = buffer ? open_engine(s, run, &engine) : TRD_NO_MEMORY;
-    for (int i = 0; !status && i < s->c->batch_count; i++)
+    for (int i = 0; !status && i < s->c->batch_count; i++) {
         status = check_logprobs(s, engine, &s->c->batches[i], buffer, o);
+        if (!status) status = check_evaluation(s, engine, &s->c->batches[i], o);
+    }
     if (!status) status = run_steps(s, run, engine, o);
     trd_status closed = trd_engine_close(engine);
     trd__free(buffer);
