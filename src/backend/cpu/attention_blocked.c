@@ -164,7 +164,7 @@ static void softmax_chunk(const trd__attention_plan *p, const scratch *w, const 
         if (begin == end) continue;
         float top = p->math->largest(row + begin, end - begin);
         if (top < w->largest[r]) top = w->largest[r];
-        float earlier = w->sum[r] > 0.0f ? expf(w->largest[r] - top) : 0.0f;
+        float shift = w->largest[r] - top, earlier = shift < -60.0f ? 0.0f : expf(shift);
         if (w->sum[r] > 0.0f && earlier != 1.0f) p->math->scale(w->out + r * p->d.size, earlier, p->d.size);
         w->sum[r] = w->sum[r] * earlier + p->math->exp_in_place(row + begin, top, end - begin);
         w->largest[r] = top;

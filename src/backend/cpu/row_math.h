@@ -1,6 +1,6 @@
 /* The vector loops that kernels are made of: float32 rows of n contiguous elements, any n, any alignment. One
  * table per instruction set, all made from row_math_body.h. bf16 rows are widened into scratch first. Outputs
- * may equal an input of the same row. */
+ * may equal an input of the same row. Exponentials are a softmax's: 0 below e^-60. */
 #ifndef TRD_BACKEND_CPU_ROW_MATH_H
 #define TRD_BACKEND_CPU_ROW_MATH_H
 

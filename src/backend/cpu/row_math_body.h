@@ -6,6 +6,13 @@
 #include "backend/cpu/row_math.h"
 #include "backend/cpu/simd.h"
 
+/* e^x of a softmax: 0 below e^-60, which no sum that holds a 1 can see. Products with what would be left down
+ * there run into subnormal numbers and take a hundred times as long. */
+static inline vf softmax_exp(vf x)
+{
+    return (vf)((vi)vexp(x) & ~(x < -60.0f));
+}
+
 static void widen(const trd__bf16 *x, float *y, int64_t n)
 {
     int64_t i = 0;
@@ -99,9 +106,9 @@ static float exp_sum(const float *x, float shift, int64_t n)
     vf sum[2] = {{0}, {0}};
     int64_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES)
-        for (int u = 0; u < 2; u++) sum[u] += vexp(vload(x + i + u * LANES) - shift);
-    for (; i + LANES <= n; i += LANES) sum[0] += vexp(vload(x + i) - shift);
-    if (i < n) sum[1] += vexp(vload_n(x + i, n - i, -INFINITY) - shift);
+        for (int u = 0; u < 2; u++) sum[u] += softmax_exp(vload(x + i + u * LANES) - shift);
+    for (; i + LANES <= n; i += LANES) sum[0] += softmax_exp(vload(x + i) - shift);
+    if (i < n) sum[1] += softmax_exp(vload_n(x + i, n - i, -INFINITY) - shift);
     return vsum(sum[0] + sum[1]);
 }
 
@@ -111,13 +118,13 @@ static float exp_in_place(float *x, float shift, int64_t n)
     int64_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES)
         for (int u = 0; u < 2; u++) {
-            vf y = vexp(vload(x + i + u * LANES) - shift);
+            vf y = softmax_exp(vload(x + i + u * LANES) - shift);
             vstore(x + i + u * LANES, y);
             sum[u] += y;
         }
     for (; i < n; i += LANES) {
         int64_t rest = n - i < LANES ? n - i : LANES;
-        vf y = vexp(vload_n(x + i, rest, -INFINITY) - shift);
+        vf y = softmax_exp(vload_n(x + i, rest, -INFINITY) - shift);
         vstore_n(x + i, y, rest);
         sum[0] += y;
     }
@@ -127,20 +134,20 @@ static float exp_in_place(float *x, float shift, int64_t n)
 static void logit_gradient(float *x, float log_sum, float factor, int64_t n)
 {
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) vstore(x + i, -factor * vexp(vload(x + i) - log_sum));
-    if (i < n) vstore_n(x + i, -factor * vexp(vload_n(x + i, n - i, 0.0f) - log_sum), n - i);
+    for (; i + LANES <= n; i += LANES) vstore(x + i, -factor * softmax_exp(vload(x + i) - log_sum));
+    if (i < n) vstore_n(x + i, -factor * softmax_exp(vload_n(x + i, n - i, 0.0f) - log_sum), n - i);
 }
 
 static void attention_gradient(float *scores, float *dp, float log_sum, float delta, int64_t n)
 {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        vf p = vexp(vload(scores + i) - log_sum);
+        vf p = softmax_exp(vload(scores + i) - log_sum);
         vstore(scores + i, p);
         vstore(dp + i, p * (vload(dp + i) - delta));
     }
     if (i < n) {
-        vf p = vexp(vload_n(scores + i, n - i, 0.0f) - log_sum);
+        vf p = softmax_exp(vload_n(scores + i, n - i, 0.0f) - log_sum);
         vstore_n(scores + i, p, n - i);
         vstore_n(dp + i, p * (vload_n(dp + i, n - i, 0.0f) - delta), n - i);
     }
