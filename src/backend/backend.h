@@ -32,6 +32,7 @@ typedef struct trd__backend_options {
 
 typedef struct trd__compile_options {
     bool reference_kernels; /* plain kernels only: the oracle in tests */
+    bool verbose;           /* logs each step's kernel and why faster ones refused */
 } trd__compile_options;
 
 /* Exact before anything runs. */

@@ -152,6 +152,71 @@ static void keeps_the_first_error(void **state)
     trd__backend_free(backend);
 }
 
+/* More runs than the ring holds, queued without waiting: each sees what the one before wrote; work on another
+ * set is not waited for. */
+static void queues_many_runs(void **state)
+{
+    (void)state;
+    enum { RUNS = 500 };
+    trd__program *p = program_of("count");
+    trd__entry entries[] = {test_entry("n", TRD_F32, TRD__SHAPE(3))};
+    int slot = trd__program_slot(p, "state", TRD__UPDATE, entries, 1);
+    trd_value one = trd_constant_fill(p->builder, TRD_F32, TRD__SHAPE(3), 1);
+    trd__program_output(p, slot, 0, trd_add(p->builder, trd__program_input(p, slot, 0), one));
+    trd__backend *backend = test_backend(2);
+    trd__set *set = test_set(backend, &p->slots[0]), *idle = test_set(backend, &p->slots[0]);
+    trd__executable *executable = test_compile(backend, p, false);
+    trd__event events[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        assert_int_equal(backend->table->execute(backend, executable, &set, &events[i]), TRD_OK);
+        assert_true(events[i].ticket == (i ? events[i - 1].ticket + 1 : 1));
+    }
+    expect(backend, idle, 0, (double[]){0, 0, 0});
+    assert_int_equal(backend->table->event_wait(backend, events[10]), TRD_OK);
+    for (int i = 0; i <= 10; i++) assert_true(backend->table->event_ready(backend, events[i]));
+    expect(backend, set, 0, (double[]){RUNS, RUNS, RUNS});
+    assert_true(backend->table->event_ready(backend, events[RUNS - 1]));
+    assert_int_equal(set->generation, RUNS);
+    assert_int_equal(idle->generation, 0);
+    assert_int_equal(backend->table->stats(backend).executions, RUNS);
+    backend->table->set_free(backend, set);
+    backend->table->set_free(backend, idle);
+    backend->table->executable_free(backend, executable);
+    trd__program_free(p);
+    trd__backend_free(backend);
+}
+
+static void count_line(void *user, trd_log_level level, const char *line)
+{
+    (void)level;
+    *(int *)user += strstr(line, "gather_rows") || strstr(line, "compiled lookup");
+}
+
+static void explains_kernel_choice(void **state)
+{
+    (void)state;
+    int lines = 0;
+    trd__backend_options options = {.threads = 1, .log = {count_line, &lines}};
+    trd__backend *backend;
+    assert_int_equal(trd__backend_create(&options, &backend), TRD_OK);
+    trd__program *p = program_of("lookup");
+    trd__entry entries[] = {test_entry("table", TRD_F32, TRD__SHAPE(4, 2)),
+                            test_entry("ids", TRD_I32, TRD__SHAPE(4))};
+    int slot = trd__program_slot(p, "state", TRD__UPDATE, entries, 2);
+    trd__program_output(
+        p, slot, 0,
+        trd_gather_rows(p->builder, trd__program_input(p, slot, 0), trd__program_input(p, slot, 1)));
+    for (int verbose = 0; verbose < 2; verbose++) {
+        trd__executable *executable;
+        trd__compile_options compile_options = {.verbose = verbose};
+        assert_int_equal(backend->table->compile(backend, p, &compile_options, &executable), TRD_OK);
+        assert_int_equal(lines, verbose ? 3 : 1);
+        backend->table->executable_free(backend, executable);
+    }
+    trd__program_free(p);
+    trd__backend_free(backend);
+}
+
 static void refuses_what_does_not_fit(void **state)
 {
     (void)state;
@@ -182,8 +247,9 @@ static void refuses_what_does_not_fit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(swaps_state_in_order), cmocka_unit_test(accumulates),
-                                       cmocka_unit_test(keeps_the_first_error),
-                                       cmocka_unit_test(refuses_what_does_not_fit)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(swaps_state_in_order),  cmocka_unit_test(accumulates),
+        cmocka_unit_test(queues_many_runs),      cmocka_unit_test(explains_kernel_choice),
+        cmocka_unit_test(keeps_the_first_error), cmocka_unit_test(refuses_what_does_not_fit)};
     return cmocka_run_group_tests_name("backend/execute", tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "backend/cpu/kernel.h"
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/shape.h"
@@ -214,9 +215,9 @@ typedef struct world {
     trd__set *sets[3];
 } world;
 
-static world make_world(const trd__program *p, int threads, bool reference, bool exact)
+static world make_world(const trd__program *p, int threads, const char *isa, bool reference, bool exact)
 {
-    world w = {.backend = test_backend(threads)};
+    world w = {.backend = test_backend_isa(threads, isa)};
     w.executable = test_compile(w.backend, p, reference);
     for (int s = 0; s < 3; s++) {
         w.sets[s] = test_set(w.backend, &p->slots[s]);
@@ -254,10 +255,13 @@ static void compare(world *a, world *b, uint64_t seed, bool exact, int threads)
 
 static void check_program(uint64_t seed)
 {
+    static const char *const isas[] = {"baseline", "avx2", "avx512"};
+    trd__isa best = trd__cpu_detect();
     bool exact = seed % 2 == 0;
     int threads = 1 + (int)(seed % 3);
     trd__program *p = random_program(seed, exact);
-    world plain = make_world(p, 1, true, exact), fused = make_world(p, threads, false, exact);
+    world plain = make_world(p, 1, NULL, true, exact),
+          fused = make_world(p, threads, isas[seed / 3 % (uint64_t)(best + 1)], false, exact);
     trd__program_free(p);
     for (int run = 0; run < 2; run++) {
         assert_int_equal(plain.backend->table->execute(plain.backend, plain.executable, plain.sets, NULL),

@@ -13,8 +13,13 @@
 
 trd__backend *test_backend(int threads)
 {
+    return test_backend_isa(threads, NULL);
+}
+
+trd__backend *test_backend_isa(int threads, const char *isa)
+{
     trd__backend *backend;
-    trd__backend_options options = {.name = "cpu", .threads = threads};
+    trd__backend_options options = {.name = "cpu", .threads = threads, .cpu_isa = isa};
     trd_status status = trd__backend_create(&options, &backend);
     if (status) fail_msg("backend: %s", trd_error_message());
     return backend;

@@ -6,6 +6,7 @@
 
 /* A CPU backend with `threads` workers; fails the test when it cannot be made. */
 trd__backend *test_backend(int threads);
+trd__backend *test_backend_isa(int threads, const char *isa); /* NULL: the best */
 trd__executable *test_compile(trd__backend *backend, const trd__program *program, bool reference);
 trd__set *test_set(trd__backend *backend, const trd__slot *slot);
 /* An entry by its members; axes are left out. */

@@ -161,7 +161,7 @@ trd_status trd__cpu_compile(const trd__cpu_info *info, const trd_log_sink *log, 
     chosen.reference_only = options && options->reference_kernels;
     trd__executable *e = trd__calloc(1, sizeof *e);
     if (!e) return TRD_NO_MEMORY;
-    trd__lowering l = {.info = &chosen, .log = log, .executable = e};
+    trd__lowering l = {.info = &chosen, .log = options && options->verbose ? log : NULL, .executable = e};
     trd_status status = trd__program_copy(program, &e->program);
     if (!status) {
         l.program = e->program;

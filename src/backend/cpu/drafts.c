@@ -6,6 +6,19 @@
 #include "base/alloc.h"
 #include "base/log.h"
 
+/* Says which kernel runs n and why those before it in the list do not. */
+static void log_choice(const trd__lowering *l, const trd_node *n, const trd__cpu_kernel *chosen)
+{
+    const trd__cpu_op *row = trd__cpu_find(n->op);
+    if (!l->log || !row) return;
+    for (const trd__cpu_kernel *const *k = row->variants; *k && *k != chosen; k++) {
+        const char *reason = (*k)->refuse ? (*k)->refuse(n, l->info) : NULL;
+        trd__log(l->log, TRD_LOG_INFO, "%s %s: no %s kernel: %s", n->op->name, n->name ? n->name : "",
+                 (*k)->name, reason ? reason : "plain kernels asked for");
+    }
+    trd__log(l->log, TRD_LOG_INFO, "%s %s: %s", n->op->name, n->name ? n->name : "", chosen->name);
+}
+
 trd_status trd__draft_node(trd__lowering *l, const trd_node *n)
 {
     trd__draft *d = trd__draft_add(l, n, n->input_count, n->result_count);
@@ -14,6 +27,7 @@ trd_status trd__draft_node(trd__lowering *l, const trd_node *n)
     if (!d->kernel)
         return trd__fail(TRD_UNSUPPORTED, "op %s%s%s: the CPU has no kernel for it and it does not expand",
                          n->op->name, n->name ? " " : "", n->name ? n->name : "");
+    log_choice(l, n, d->kernel);
     if (d->kernel->plan)
         TRD_TRY(d->kernel->plan(n, &d->plan));
     else

@@ -44,7 +44,7 @@ typedef struct trd__copy {
 
 typedef struct trd__lowering {
     const trd__cpu_info *info;
-    const trd_log_sink *log;
+    const trd_log_sink *log; /* NULL unless verbose */
     trd__executable *executable;
     trd__arena *arena; /* the executable's */
     trd__program *program;

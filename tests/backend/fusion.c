@@ -1,0 +1,162 @@
+/* What fusion and in-place planning promise, by the exact bytes that a program's steps move: an update reads
+ * every gradient twice (the norm needs a pass of its own), everything else once, writes once and has no
+ * temporary of a parameter's size; an accumulation chain has none either. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/shape.h"
+#include "ops/attrs.h"
+#include "support/program.h"
+
+enum { PARAMETERS = 3, ROWS = 64, COLUMNS = 1024, SMALL = 8192 /* bytes that scalars may take */ };
+enum { GRADIENT, PARAMETER, MU, NU, KINDS };
+
+static trd_value f32(trd_builder *b, double value)
+{
+    return trd_scalar(b, TRD_F32, value);
+}
+
+/* AdamW with clipping and a step that may be skipped, for parameters of one dtype. */
+static trd__program *update_program(trd_dtype dtype)
+{
+    trd__program *p;
+    assert_int_equal(trd__program_create("update", &p), TRD_OK);
+    trd_builder *b = p->builder;
+    trd_shape shape = TRD__SHAPE(ROWS, COLUMNS);
+    trd__entry gradients[PARAMETERS], state[3 * PARAMETERS],
+        inputs[] = {test_entry("lr", TRD_F32, trd__shape_scalar())};
+    for (int i = 0; i < PARAMETERS; i++) gradients[i] = test_entry("g", dtype, shape);
+    for (int i = 0; i < 3 * PARAMETERS; i++)
+        state[i] = test_entry("s", i < PARAMETERS ? dtype : TRD_F32, shape);
+    int g_slot = trd__program_slot(p, "gradients", TRD__READ, gradients, PARAMETERS);
+    int slot = trd__program_slot(p, "state", TRD__UPDATE, state, 3 * PARAMETERS);
+    trd_value lr = trd__program_input(p, trd__program_slot(p, "inputs", TRD__READ, inputs, 1), 0);
+    trd_value g[PARAMETERS], squares = trd_scalar(b, TRD_F64, 0);
+    for (int i = 0; i < PARAMETERS; i++) {
+        g[i] = trd_mul(b, trd_cast(b, trd__program_input(p, g_slot, i), TRD_F32), f32(b, 0.25));
+        squares = trd_add(b, squares, trd_sum_squares(b, g[i]));
+    }
+    trd_value norm = trd_cast(b, trd_sqrt(b, squares), TRD_F32);
+    trd_value clip = trd_select(b, trd_less(b, norm, f32(b, 1)), f32(b, 1), trd_div(b, f32(b, 1), norm));
+    trd_value keep = trd_is_finite(b, norm);
+    for (int i = 0; i < PARAMETERS; i++) {
+        trd_value old = trd__program_input(p, slot, i), mu = trd__program_input(p, slot, PARAMETERS + i);
+        trd_value nu = trd__program_input(p, slot, 2 * PARAMETERS + i), x = trd_cast(b, old, TRD_F32);
+        trd_value clipped = trd_mul(b, g[i], clip);
+        trd_value new_mu = trd_add(b, trd_mul(b, mu, f32(b, 0.9)), trd_mul(b, clipped, f32(b, 0.1)));
+        trd_value new_nu =
+            trd_add(b, trd_mul(b, nu, f32(b, 0.99)), trd_mul(b, trd_square(b, clipped), f32(b, 0.01)));
+        trd_value step = trd_div(b, new_mu, trd_add(b, trd_sqrt(b, new_nu), f32(b, 1e-8)));
+        x = trd_cast(b, trd_sub(b, x, trd_mul(b, step, lr)), dtype);
+        trd__program_output(p, slot, i, trd_select(b, keep, x, old));
+        trd__program_output(p, slot, PARAMETERS + i, trd_select(b, keep, new_mu, mu));
+        trd__program_output(p, slot, 2 * PARAMETERS + i, trd_select(b, keep, new_nu, nu));
+    }
+    return p;
+}
+
+static void check_update(trd_dtype dtype)
+{
+    trd__backend *backend = test_backend(2);
+    trd__program *p = update_program(dtype);
+    trd__executable *executable = test_compile(backend, p, false);
+    trd__memory_report report = backend->table->memory(executable);
+    uint64_t tensor = (uint64_t)ROWS * COLUMNS, width = trd_dtype_bytes(dtype);
+    uint64_t read = PARAMETERS * tensor * (2 * width + width + 4 + 4),
+             written = PARAMETERS * tensor * (width + 4 + 4);
+    assert_in_range(report.bytes_read, read, read + SMALL);
+    assert_in_range(report.bytes_written, written, written + SMALL);
+    assert_in_range(report.arena_bytes, 0, SMALL);
+    backend->table->executable_free(backend, executable);
+    trd__program_free(p);
+    trd__backend_free(backend);
+}
+
+static void update_is_one_pass(void **state)
+{
+    (void)state;
+    check_update(TRD_F32);
+    check_update(TRD_BF16);
+}
+
+/* A tied weight: a product's and a lookup's contribution into one accumulator, which starts from zero or not.
+ */
+static void accumulation_has_no_temporary(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        trd__backend *backend = test_backend(2);
+        trd__program *p;
+        assert_int_equal(trd__program_create("gradients", &p), TRD_OK);
+        trd_builder *b = p->builder;
+        trd_shape weight = TRD__SHAPE(2048, 64);
+        trd__entry inputs[] = {test_entry("x", TRD_F32, TRD__SHAPE(8, 64)),
+                               test_entry("dy", TRD_F32, TRD__SHAPE(8, 2048)),
+                               test_entry("ids", TRD_I32, TRD__SHAPE(8))};
+        trd__entry gradients[] = {test_entry("embedding", TRD_F32, weight)};
+        int in = trd__program_slot(p, "inputs", TRD__READ, inputs, 3);
+        int out = trd__program_slot(p, "gradients", first ? TRD__WRITE : TRD__UPDATE, gradients, 1);
+        trd_value x = trd__program_input(p, in, 0), dy = trd__program_input(p, in, 1);
+        trd_value sum = first ? trd_constant_fill(b, TRD_F32, weight, 0) : trd__program_input(p, out, 0);
+        sum = trd_accumulate(b, sum, trd_matmul(b, dy, x, true, false, TRD_F32));
+        sum = trd_accumulate(b, sum, trd_scatter_add_rows(b, trd__program_input(p, in, 2), x, 2048));
+        trd__program_output(p, out, 0, sum);
+        trd__executable *executable = test_compile(backend, p, false);
+        trd__memory_report report = backend->table->memory(executable);
+        assert_int_equal(report.arena_bytes, 0);
+        assert_int_equal(report.kernel_count, 2);
+        backend->table->executable_free(backend, executable);
+        trd__program_free(p);
+        trd__backend_free(backend);
+    }
+}
+
+/* A value is the same bits alone, fused with others, at any place in a tile and on any number of threads. */
+static void bits_do_not_depend_on_the_group(void **state)
+{
+    (void)state;
+    enum { COUNT = 70001 };
+    double *found[3];
+    for (int threads = 1; threads <= 3; threads++) {
+        trd__backend *backend = test_backend(threads);
+        trd__program *p;
+        assert_int_equal(trd__program_create("bits", &p), TRD_OK);
+        trd_builder *b = p->builder;
+        trd__entry in[] = {test_entry("x", TRD_F32, TRD__SHAPE(COUNT))};
+        trd__entry out[] = {test_entry("alone", TRD_F32, TRD__SHAPE(COUNT)),
+                            test_entry("shifted", TRD_F32, TRD__SHAPE(COUNT - 3))};
+        int i = trd__program_slot(p, "inputs", TRD__READ, in, 1),
+            o = trd__program_slot(p, "results", TRD__WRITE, out, 2);
+        trd_value x = trd__program_input(p, i, 0);
+        trd__program_output(p, o, 0, trd_exp(b, x));
+        trd_value shifted = trd_exp(b, trd_slice(b, x, 0, 3, COUNT));
+        trd__program_output(p, o, 1, trd_sub(b, trd_add(b, shifted, shifted), shifted));
+        trd__set *sets[] = {test_set(backend, &p->slots[0]), test_set(backend, &p->slots[1])};
+        trd__executable *executable = test_compile(backend, p, false);
+        test_fill(backend, sets[0], 0, 3);
+        assert_int_equal(backend->table->execute(backend, executable, sets, NULL), TRD_OK);
+        double *alone = test_read(backend, sets[1], 0), *part = test_read(backend, sets[1], 1);
+        for (int k = 3; k < COUNT; k++) assert_true(alone[k] == part[k - 3]);
+        found[threads - 1] = alone;
+        for (int k = 0; k < COUNT; k++) assert_true(alone[k] == found[0][k]);
+        trd__free(part);
+        backend->table->executable_free(backend, executable);
+        for (int s = 0; s < 2; s++) backend->table->set_free(backend, sets[s]);
+        trd__program_free(p);
+        trd__backend_free(backend);
+    }
+    for (int t = 0; t < 3; t++) trd__free(found[t]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(update_is_one_pass),
+                                       cmocka_unit_test(accumulation_has_no_temporary),
+                                       cmocka_unit_test(bits_do_not_depend_on_the_group)};
+    return cmocka_run_group_tests_name("backend/fusion", tests, NULL, NULL);
+}
