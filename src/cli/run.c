@@ -12,10 +12,11 @@
 
 enum { MOST_SINKS = 4 };
 
+/* Everything goes to the log file, what a person must know to standard error too. */
 static void log_line(void *user, trd_log_level level, const char *line)
 {
     const cli_run *run = user;
-    cli_log.write(NULL, level, line);
+    if (level != TRD_LOG_INFO) cli_log.write(NULL, level, line);
     if (run->log_file) {
         static const char *const marks[] = {"info", "warning", "error"};
         fprintf(run->log_file, "%s: %s\n", marks[level], line);
@@ -65,6 +66,7 @@ static void log_stats(cli_run *run, const char *what, const trd_loader *loader)
              what, (unsigned long long)s.samples, (unsigned long long)s.tokens,
              (unsigned long long)s.loss_tokens, (unsigned long long)s.rows_per_epoch);
     log_line(run, TRD_LOG_INFO, line);
+    if (run->log_file) printf("%s\n", line); /* a training run; eval and bench print their result only */
     if (!s.truncated && !s.dropped && !s.bad_lines) return;
     snprintf(line, sizeof line, "%s data: %llu samples truncated, %llu dropped, %llu bad lines skipped", what,
              (unsigned long long)s.truncated, (unsigned long long)s.dropped, (unsigned long long)s.bad_lines);
