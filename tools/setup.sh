@@ -32,12 +32,12 @@ setup_packages() {
     rm -f "$log"
 }
 
-# setup_build PRESET: configures and builds into build/PRESET.
+# setup_build PRESET ON|OFF: configures and builds into build/PRESET, with or without the tests.
 setup_build() {
     command -v cc >/dev/null || fail "no C compiler (cc) is installed"
     say "Building ($1)"
     mkdir -p build || fail "the folder build cannot be made; is the disk full?"
-    if ! cmake --preset "$1" >build/"$1".log 2>&1; then
+    if ! cmake --preset "$1" -DTRD_BUILD_TESTS="$2" >build/"$1".log 2>&1; then
         tail -n 20 build/"$1".log >&2
         fail "cmake could not configure the build (see above)"
     fi
