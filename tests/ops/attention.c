@@ -1,5 +1,7 @@
 /* Cases of attention and its gradient op: head ratios, head sizes, packed, padded and cached rows, scores far
  * apart. The log-sum-exp is compared on real rows only; padding may hold any finite value. */
+#include <math.h>
+
 #include "graph/node.h"
 #include "support/op_case.h"
 
@@ -11,16 +13,43 @@ static int build(trd_builder *b, const op_case *c, const trd_value *in, trd_valu
     return 1;
 }
 
-/* Also the log-sum-exp, which nothing may be differentiated through. */
+/* values, but other on padding queries; axes are those of q (B, T, H, D) or of the log-sum-exp (B, H, T). */
+static trd_value except_padding(trd_builder *b, trd_value segments, trd_value values, double other)
+{
+    trd_shape shape = trd_value_shape(segments);
+    bool q_like = trd_value_shape(values).rank == 4;
+    segments = trd_reshape(b, segments,
+                           q_like ? TRD__SHAPE(shape.dim[0], shape.dim[1], 1, 1)
+                                  : TRD__SHAPE(shape.dim[0], 1, shape.dim[1]));
+    trd_value real = trd_greater(b, segments, trd_scalar(b, TRD_I32, 0));
+    return trd_select(b, real, values, trd_scalar(b, trd_value_dtype(values), other));
+}
+
+/* Only the log-sum-exp: the output itself has no buffer. */
+static int build_only_log_sum(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    trd_rows rows = {.segments = in[3], .positions = in[4], .cached = c->operands[4].name != NULL};
+    trd_value y = trd_attention(b, in[0], in[1], in[2], &rows);
+    out[0] = except_padding(b, in[3], trd__result(y.node, 1), 0);
+    return 1;
+}
+
+/* Both results; nothing may be differentiated through the log-sum-exp. */
 static int build_log_sum(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
 {
     build(b, c, in, out);
-    trd_value lse = trd__result(out[0].node, 1);
-    trd_shape shape = trd_value_shape(in[3]);
-    trd_value segments = trd_reshape(b, in[3], TRD__SHAPE(shape.dim[0], 1, shape.dim[1]));
-    trd_value real = trd_greater(b, segments, trd_scalar(b, TRD_I32, 0));
-    out[1] = trd_select(b, real, lse, trd_scalar(b, trd_value_dtype(lse), 0));
+    out[1] = except_padding(b, in[3], trd__result(out[0].node, 1), 0);
     return 2;
+}
+
+/* The output's cotangent is 0 * NaN on padding queries, which must not reach any gradient. */
+static int build_poisoned(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    build(b, c, in, out);
+    trd_value ones = trd_constant_fill(b, trd_value_dtype(out[0]), trd_value_shape(out[0]), 1);
+    trd_value poison = except_padding(b, in[3], ones, NAN);
+    out[0] = except_padding(b, in[3], trd_mul(b, out[0], poison), 0);
+    return 1;
 }
 
 static int build_cached(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
@@ -43,11 +72,20 @@ static int build_cached(trd_builder *b, const op_case *c, const trd_value *in, t
     }
 #define CASE(label, kind, spread, batch, length, heads, groups, lanes, ...)                                  \
     {                                                                                                        \
-        .name = label, .op = &trd__op_attention, .build = build, .bf16_tolerance = 2e-2, .operands = {       \
-            X("q", spread, true, batch, length, heads, lanes),                                               \
-            X("k", spread, true, batch, length, groups, lanes),                                              \
-            X("v", 1, true, batch, length, groups, lanes),                                                   \
-            SEGMENTS(kind, batch, length)                                                                    \
+        .name = label, .op = &trd__op_attention, .build = build, .bf16_tolerance = 2e-2,                     \
+        .operands = {X("q", spread, true, batch, length, heads, lanes),                                      \
+                     X("k", spread, true, batch, length, groups, lanes),                                     \
+                     X("v", 1, true, batch, length, groups, lanes), SEGMENTS(kind, batch, length)},          \
+        __VA_ARGS__                                                                                          \
+    }
+/* Another way to build from the same operands. */
+#define BUILT(label, how, kind, differentiable)                                                              \
+    {                                                                                                        \
+        .name = label, .op = &trd__op_attention, .build = how, .bf16_tolerance = 2e-2, .operands = {         \
+            X("q", 1, differentiable, 3, 33, 4, 16),                                                         \
+            X("k", 1, differentiable, 3, 33, 2, 16),                                                         \
+            X("v", 1, differentiable, 3, 33, 2, 16),                                                         \
+            SEGMENTS(kind, 3, 33)                                                                            \
         }                                                                                                    \
     }
 /* Only some of the gradients are asked for: the others have no buffer. */
@@ -60,9 +98,9 @@ static int build_cached(trd_builder *b, const op_case *c, const trd_value *in, t
             SEGMENTS(OP_ROWS_PACKED, 2, 33)                                                                  \
         }                                                                                                    \
     }
-#define CACHED(label, queries, keys, heads, groups, lanes)                                                   \
+#define CACHED(label, how, queries, keys, heads, groups, lanes)                                              \
     {                                                                                                        \
-        .name = label, .op = &trd__op_attention, .build = build_cached, .operands = {                        \
+        .name = label, .op = &trd__op_attention, .build = how, .operands = {                                 \
             X("q", 1, false, 3, queries, heads, lanes),                                                      \
             X("k", 1, false, 3, keys, groups, lanes),                                                        \
             X("v", 1, false, 3, keys, groups, lanes),                                                        \
@@ -96,14 +134,15 @@ static const op_case cases[] = {
     PARTIAL("only_q", true, false, false),
     PARTIAL("only_k", false, true, false),
     PARTIAL("only_v", false, false, true),
-    {.name = "log_sum",
-     .op = &trd__op_attention,
-     .build = build_log_sum,
-     .operands = {X("q", 1, false, 3, 33, 4, 16), X("k", 1, false, 3, 33, 2, 16),
-                  X("v", 1, false, 3, 33, 2, 16), SEGMENTS(OP_ROWS_WITH_EMPTY, 3, 33)}},
-    CACHED("cached_one", 1, 33, 2, 1, 16),
-    CACHED("cached_several", 5, 129, 4, 2, 64),
-    CACHED("cached_ratio_4", 1, 70, 4, 1, 32),
+    BUILT("log_sum", build_log_sum, OP_ROWS_WITH_EMPTY, false),
+    BUILT("only_log_sum", build_only_log_sum, OP_ROWS_WITH_EMPTY, false),
+    BUILT("poisoned_packed", build_poisoned, OP_ROWS_PACKED, true),
+    BUILT("poisoned_left", build_poisoned, OP_ROWS_LEFT_PADDED, true),
+    BUILT("poisoned_empty", build_poisoned, OP_ROWS_WITH_EMPTY, true),
+    CACHED("cached_only_log_sum", build_only_log_sum, 1, 33, 4, 2, 16),
+    CACHED("cached_one", build_cached, 1, 33, 2, 1, 16),
+    CACHED("cached_several", build_cached, 5, 129, 4, 2, 64),
+    CACHED("cached_ratio_4", build_cached, 1, 70, 4, 1, 32),
 };
 
 OP_CASES_MAIN("ops/attention", cases)

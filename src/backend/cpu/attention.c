@@ -93,7 +93,7 @@ static void run_forward(const trd__cpu_call *call, int phase)
         trd__key_range r = trd__attention_keys(&d, segments, positions, t);
         int64_t base = b * d.keys * d.groups + h / d.group_heads;
         double log_sum = softmax_row(&d, &q, row, &k, base, r, p);
-        for (int64_t i = 0; i < d.size; i++) {
+        for (int64_t i = 0; call->outputs[0] && i < d.size; i++) {
             double sum = 0;
             for (int64_t s = r.begin; s < r.end; s++) sum += p[s] * at(&v, base + s * d.groups, i);
             trd__store(q.dtype, call->outputs[0], (size_t)(row * d.size + i), sum);

@@ -101,9 +101,13 @@ trd__float_rows trd__attention_read_keys(const trd__attention_plan *p, const voi
 void trd__attention_read_rows(const trd__attention_plan *p, const trd__query_block *block, const void *data,
                               float *scratch)
 {
-    for (int64_t r = 0; r < block->rows; r++)
-        trd__row_copy(p->math, p->dtype, data, block->at + r * block->stride, p->d.size,
-                      scratch + r * p->d.size);
+    for (int64_t r = 0; r < block->rows; r++) {
+        float *row = scratch + r * p->d.size;
+        if (block->keys[r].begin < block->keys[r].end)
+            trd__row_copy(p->math, p->dtype, data, block->at + r * block->stride, p->d.size, row);
+        else
+            memset(row, 0, (size_t)p->d.size * sizeof *row);
+    }
 }
 
 bool trd__attention_owns(const trd__attention_plan *p, int64_t item, int64_t part)
@@ -197,7 +201,8 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
         else
             memset(row, 0, (size_t)size * sizeof *row);
         if (lse) lse[block->lse_at + r] = sees_keys ? w->largest[r] + logf(w->sum[r]) : 0.0f;
-        trd__row_write(p->math, p->dtype, row, call->outputs[0], block->at + r * block->stride, size);
+        if (call->outputs[0])
+            trd__row_write(p->math, p->dtype, row, call->outputs[0], block->at + r * block->stride, size);
     }
 }
 

@@ -47,7 +47,8 @@ trd__query_block trd__attention_block(const trd__attention_plan *p, const trd__c
 /* Keys 0 .. count of a group of a k or v operand: in place, or contiguous in scratch (S, D). */
 trd__float_rows trd__attention_read_keys(const trd__attention_plan *p, const void *data, int64_t batch,
                                          int64_t group, int64_t count, float *scratch);
-/* The rows of a q-like operand that a block names, contiguous in scratch (block_rows, D). */
+/* The rows of a q-like operand that a block names, contiguous in scratch (block_rows, D). A row that sees no
+ * keys reads as 0: its products are summed with those of other rows, and 0 times a NaN would be a NaN. */
 void trd__attention_read_rows(const trd__attention_plan *p, const trd__query_block *block, const void *data,
                               float *scratch);
 
