@@ -5,6 +5,7 @@
 
 #include <treadle/treadle.h>
 
+#include "base/status.h"
 #include "checkpoint/store.h"
 #include "cli/cli.h"
 #include "cli/generate_prompts.h"
@@ -93,8 +94,8 @@ static trd_status open_tokenizer(session *s)
         status = trd_tokenizer_open(path, &s->own_tokenizer);
         s->tokenizer = s->own_tokenizer;
     }
-    bool needed = s->options.tokenizer || !s->options.ids;
-    return status && needed ? status : TRD_OK;
+    if (!status || (s->options.ids && !s->options.tokenizer)) return TRD_OK;
+    return s->options.tokenizer ? status : trd__fail_in(status, "give --tokenizer PATH, or --ids");
 }
 
 /* The ends of a text and of a turn, wherever they are said: config.json, tokenizer, chat template. */

@@ -122,7 +122,11 @@ static inline vf vabs(vf x)
 /* bf16 to float and back, rounding to nearest even; a NaN stays a quiet NaN. */
 static inline vf vwiden(vh bits)
 {
+#if defined(__AVX512F__) /* one instruction, where the conversion below becomes five */
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)bits), 16);
+#else
     return (vf)(__builtin_convertvector(bits, vu) << 16);
+#endif
 }
 static inline vf vload_bf16(const uint16_t *p)
 {
