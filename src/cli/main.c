@@ -1,7 +1,8 @@
 /* The treadle program: finds the command and runs it. */
-#include <stdarg.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/nearest.h"
 #include "cli/cli.h"
@@ -65,8 +66,17 @@ static int flushed(int code)
     return code;
 }
 
+/* A standard stream that the caller closed gets a descriptor that refuses every use: else the next file
+ * opened would take its number, and what is printed would end up in a checkpoint. */
+static void reserve_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    reserve_streams();
     if (argc < 2) {
         print_overview(stderr);
         return CLI_USAGE;

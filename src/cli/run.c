@@ -36,7 +36,7 @@ trd_status cli_run_config(cli_run *run, int words, char **argv)
     return run->folder ? TRD_OK : TRD_NO_MEMORY;
 }
 
-static trd_status write_config(const cli_run *run)
+trd_status cli_run_save_config(const cli_run *run)
 {
     char *yaml = NULL, *path = trd__path_join(run->folder, "config.yml");
     trd_status status = path ? trd_config_to_yaml(run->config, &yaml) : TRD_NO_MEMORY;
@@ -49,7 +49,6 @@ static trd_status write_config(const cli_run *run)
 trd_status cli_run_folder(cli_run *run)
 {
     TRD_TRY(trd__make_directories(run->folder));
-    TRD_TRY(write_config(run));
     char *path = trd__path_join(run->folder, "log.txt");
     if (!path) return TRD_NO_MEMORY;
     run->log_file = fopen(path, "a");

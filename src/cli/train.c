@@ -5,7 +5,9 @@
 #include "base/status.h"
 #include "cli/run.h"
 
-static void say_result(const cli_run *run, const char *config_path)
+/* What to do next is said with the run's own config.yml, which holds the overrides of the command line too.
+ */
+static void say_result(const cli_run *run)
 {
     int64_t step = trd_engine_step(run->engine);
     bool stopped = cli_stop && step < run->options.steps;
@@ -16,14 +18,16 @@ static void say_result(const cli_run *run, const char *config_path)
     if (stopped)
         printf("Go on with the same command.\n");
     else if (run->options.checkpoint_directory)
-        printf("Next: treadle export %s OUT_FOLDER, or treadle generate %s --prompt TEXT\n", config_path,
-               config_path);
+        printf("Next: treadle export %s/config.yml OUT_FOLDER, or treadle generate %s/config.yml --prompt "
+               "TEXT\n",
+               run->folder, run->folder);
 }
 
 static trd_status train(cli_run *run)
 {
     TRD_TRY(cli_run_data(run, true, true));
     TRD_TRY(cli_run_engine(run, true));
+    TRD_TRY(cli_run_save_config(run));
     if (run->resumed) printf("Going on from step %lld.\n", (long long)trd_engine_step(run->engine));
     cli_catch_signals();
     trd_train_options options = {
@@ -53,7 +57,7 @@ static int run_train(int argc, char **argv)
         cli_run_close(&run);
         return code;
     }
-    say_result(&run, argv[0]);
+    say_result(&run);
     return cli_run_close(&run) ? cli_fail() : CLI_DONE;
 }
 

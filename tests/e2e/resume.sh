@@ -1,0 +1,93 @@
+#!/bin/sh
+# usage: resume.sh TREADLE
+# A run that was stopped (SIGTERM, SIGINT) or killed (SIGKILL, also while it saves) and started again ends with the
+# bits of a run that never stopped, and its metrics.jsonl has each step once, in order.
+. "$(dirname "$0")/common"
+steps=24 rows=4 length=128
+
+small_run << END
+steps: $steps
+gradient_accumulation_steps: 3
+eval_files: ['$work/train.jsonl']
+eval_interval: 5
+eval_steps: 1
+max_num_checkpoints_to_keep: 2
+enable_html_report: false
+END
+
+# begin NAME [key=value ...]: a run in the background; its pid in $pid.
+begin() {
+    name=$1
+    shift
+    "$treadle" train "$work/config.yml" run_name="$name" "$@" > "$work/$name.out" 2> "$work/$name.err" &
+    pid=$!
+}
+
+# reach STEP: waits until the run in the background has printed that step; false when it ended before.
+reach() {
+    until grep -q "^step $1/" "$work/$name.out"; do
+        kill -0 $pid 2> /dev/null || return 1
+        sleep 0.01
+    done
+}
+
+# finished NAME OTHER: both runs have the same last checkpoint and export, and NAME's metrics are complete.
+finished() {
+    for run in "$1" "$2"; do
+        [ -d "$work/$run.hub" ] || expect 0 export "$work/config.yml" "$work/$run.hub" run_name="$run"
+    done
+    for file in step-$steps/tensors.safetensors; do
+        cmp "$work/runs/$1/checkpoints/$file" "$work/runs/$2/checkpoints/$file" || fail "$1 and $2 differ in $file"
+    done
+    cmp "$work/$1.hub/model.safetensors" "$work/$2.hub/model.safetensors" || fail "$1 and $2 differ when exported"
+    for mode in train eval; do
+        for run in "$1" "$2"; do
+            grep "\"mode\": \"$mode\"" "$work/runs/$run/metrics.jsonl" |
+                sed 's/^{"step": \([0-9]*\),.*"loss": \([-+.e0-9]*\),.*/\1 \2/' > "$work/$run.$mode"
+        done
+        cmp "$work/$1.$mode" "$work/$2.$mode" || fail "$1 and $2 differ in the steps or losses of mode $mode"
+    done
+    [ "$(cut -d ' ' -f 1 "$work/$1.train" | tr '\n' ' ')" = "$(seq -s ' ' 1 $steps) " ] ||
+        fail "$1: expected each step once in metrics.jsonl"
+    tail -n 1 "$work/$1.out" | grep -q . || fail "$1: said nothing at the end"
+}
+
+begin whole checkpoint_period=7
+wait $pid || {
+    cat "$work/whole.err" >&2
+    fail "the whole run failed"
+}
+
+for signal in TERM INT; do
+    begin stopped-$signal checkpoint_period=1000
+    reach 6 || fail "$name: ended before it could be stopped"
+    kill -$signal $pid
+    wait $pid || fail "SIG$signal: exit code $?, expected 0"
+    grep -q "^Stopped at step [0-9]* of $steps" "$work/$name.out" || fail "$name: does not say that it stopped"
+    begin stopped-$signal checkpoint_period=1000
+    wait $pid || fail "$name, resumed: exit code $?"
+    grep -q "^Going on from step [0-9]*\." "$work/$name.out" || fail "$name: does not say that it goes on"
+    finished "$name" whole
+done
+
+# killed NAME [key=value ...]: killed at several moments, a few milliseconds more each time, then finished.
+killed() {
+    at=0 kills=0
+    for pause in 0 0.003 0.007 0.013 0.021; do
+        begin "$@"
+        at=$((at + 4))
+        reach $at || break # as fast as that: it has ended
+        sleep $pause
+        kill -KILL $pid 2> /dev/null || true
+        wait $pid 2> /dev/null || kills=$((kills + 1))
+    done
+    [ $kills -ge 2 ] || fail "$name: killed $kills times only"
+    begin "$@"
+    wait $pid || fail "$name, resumed: exit code $?"
+    finished "$name" whole
+}
+killed killed-beside checkpoint_period=1
+killed killed-inline checkpoint_period=1 async_checkpointing=false
+killed killed-between checkpoint_period=3
+killed killed-unsaved enable_checkpointing=true checkpoint_period=1000 # starts again from the seed each time
+echo "resume: ok"
