@@ -160,14 +160,14 @@ TRD_API trd_handle trd_view_handle(trd_view view, int i);
 TRD_API trd_status trd_handle_read(trd_handle handle, void *data);
 
 /* The training loop: feeds gradient_accumulation_steps micro-batches a step from the loader, updates,
- * evaluates every eval_interval steps, saves, until steps are done, the data ends, or stop becomes non-zero
- * (which finishes the step and saves). Resumes the loader at the engine's data position. */
+ * evaluates every eval_interval steps, then saves, until steps are done, the data ends, or stop becomes
+ * non-zero (which finishes the step and saves). Resumes the loader at the engine's data position. */
 typedef struct trd_train_options {
     trd_loader *train;
-    trd_loader *eval;      /* NULL: no evaluation; rewound for each */
-    int64_t eval_interval; /* 0: only where eval_at_start / eval_at_end say */
-    int64_t eval_steps;    /* batches per evaluation; 0: all */
-    bool eval_at_start, eval_at_end;
+    trd_loader *eval;                          /* NULL: no evaluation; rewound for each */
+    int64_t eval_interval;                     /* 0: only where eval_at_start / eval_at_end say */
+    int64_t eval_steps;                        /* batches per evaluation; 0: all */
+    bool eval_at_start, eval_at_end;           /* the latter: after the last step, where this call did it */
     const volatile int *stop;                  /* set by a signal handler; may be NULL */
     void (*on_step)(void *user, int64_t step); /* hooks; may be NULL */
     void (*on_eval)(void *user, int64_t step, double loss);

@@ -1,6 +1,7 @@
 /* The training loop: batches from a loader, an update every window, evaluation, checkpoints, hooks.
- * Invariant: it ends between two steps, so a stop loses nothing and a resumed run goes on where the data was.
- */
+ * Invariants: it ends between two steps, so a stop loses nothing and a resumed run goes on where the data
+ * was; a step is evaluated before it is saved, so its checkpoint never stands for a step whose evaluation is
+ * missing. */
 #include "base/log.h"
 #include "engine/internal.h"
 
@@ -40,18 +41,26 @@ static trd_status evaluate(trd_engine *engine, const trd_train_options *o)
     return TRD_OK;
 }
 
-static trd_status finish_step(trd_engine *engine, const trd_train_options *o)
+static bool wants_evaluation(const trd_engine *engine, const trd_train_options *o)
+{
+    if (!steps_left(engine)) return o->eval_at_end;
+    return o->eval_interval > 0 && engine->step % o->eval_interval == 0 && !stopped(o);
+}
+
+static trd_status finish_step(trd_engine *engine, const trd_train_options *o, int64_t *evaluated)
 {
     TRD_TRY(trd_engine_update(engine));
-    if (engine->saver) TRD_TRY(trd_engine_save(engine, NULL, false, NULL));
     if (o->on_step) o->on_step(o->user, engine->step);
-    bool due = o->eval_interval > 0 && engine->step % o->eval_interval == 0;
-    return due && steps_left(engine) && !stopped(o) ? evaluate(engine, o) : TRD_OK;
+    if (wants_evaluation(engine, o)) {
+        TRD_TRY(evaluate(engine, o));
+        *evaluated = engine->step;
+    }
+    return engine->saver ? trd_engine_save(engine, NULL, false, NULL) : TRD_OK;
 }
 
 /* Feeds batches until the steps are done, the data ends, or a stop was asked for. A window that the data cut
- * short is applied: its gradients are divided by what was summed. */
-static trd_status feed(trd_engine *engine, const trd_train_options *o)
+ * short is applied: its gradients are divided by what was summed. *evaluated: the last step evaluated. */
+static trd_status feed(trd_engine *engine, const trd_train_options *o, int64_t *evaluated)
 {
     const int window = engine->options.gradient_accumulation_steps;
     trd_status status = TRD_OK;
@@ -64,7 +73,7 @@ static trd_status feed(trd_engine *engine, const trd_train_options *o)
             TRD_TRY(trd_engine_fwd_bwd(engine, &batch));
             full = batch.update_step >= 0 ? batch.update_step != 0 : engine->micro_step >= window;
         }
-        if (full) TRD_TRY(finish_step(engine, o));
+        if (full) TRD_TRY(finish_step(engine, o, evaluated));
     }
     if (status != TRD_OK && status != TRD_END) return status;
     if (engine->micro_step > 0) {
@@ -73,7 +82,7 @@ static trd_status feed(trd_engine *engine, const trd_train_options *o)
             "step %lld: the data ended after %lld of %d micro-batches; the update is applied, divided by "
             "what they summed",
             (long long)engine->step + 1, (long long)engine->micro_step, window);
-        TRD_TRY(finish_step(engine, o));
+        TRD_TRY(finish_step(engine, o, evaluated));
     }
     return TRD_OK;
 }
@@ -96,9 +105,11 @@ trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options
     TRD_TRY(check_space(engine));
     if (engine->data_position > 0) TRD_TRY(trd_loader_seek(options->train, engine->data_position));
     if (options->eval_at_start) TRD_TRY(evaluate(engine, options));
-    TRD_TRY(feed(engine, options));
+    int64_t evaluated = engine->step; /* a run that finds nothing left to do is not evaluated again */
+    TRD_TRY(feed(engine, options, &evaluated));
     TRD_TRY(trd__queue_flush(engine));
+    bool ended = !stopped(options) || !steps_left(engine);
+    if (options->eval_at_end && ended && evaluated != engine->step) TRD_TRY(evaluate(engine, options));
     if (engine->saver && engine->dirty) TRD_TRY(trd_engine_save(engine, NULL, true, NULL));
-    if (options->eval_at_end && !stopped(options)) TRD_TRY(evaluate(engine, options));
     return trd__metrics_flush_sinks(engine);
 }

@@ -25,31 +25,32 @@ begin() {
 
 # reach STEP: waits until the run in the background has printed that step; false when it ended before.
 reach() {
-    until grep -q "^step $1/" "$work/$name.out"; do
+    until grep -s -q "^step $1/" "$work/$name.out"; do
         kill -0 $pid 2> /dev/null || return 1
         sleep 0.01
     done
 }
 
-# finished NAME OTHER: both runs have the same last checkpoint and export, and NAME's metrics are complete.
+# finished NAME OTHER MODE ...: both runs have the same last checkpoint and export, and NAME's metrics of these modes
+# are complete. (A stop does not wait for an evaluation that is due.)
 finished() {
     for run in "$1" "$2"; do
         [ -d "$work/$run.hub" ] || expect 0 export "$work/config.yml" "$work/$run.hub" run_name="$run"
     done
-    for file in step-$steps/tensors.safetensors; do
-        cmp "$work/runs/$1/checkpoints/$file" "$work/runs/$2/checkpoints/$file" || fail "$1 and $2 differ in $file"
-    done
+    last=checkpoints/step-$steps/tensors.safetensors
+    cmp "$work/runs/$1/$last" "$work/runs/$2/$last" || fail "$1 and $2 differ in $last"
     cmp "$work/$1.hub/model.safetensors" "$work/$2.hub/model.safetensors" || fail "$1 and $2 differ when exported"
-    for mode in train eval; do
-        for run in "$1" "$2"; do
+    one=$1 other=$2
+    shift 2
+    for mode in "$@"; do
+        for run in $one $other; do
             grep "\"mode\": \"$mode\"" "$work/runs/$run/metrics.jsonl" |
                 sed 's/^{"step": \([0-9]*\),.*"loss": \([-+.e0-9]*\),.*/\1 \2/' > "$work/$run.$mode"
         done
-        cmp "$work/$1.$mode" "$work/$2.$mode" || fail "$1 and $2 differ in the steps or losses of mode $mode"
+        cmp "$work/$one.$mode" "$work/$other.$mode" || fail "$one and $other differ in steps or losses of mode $mode"
     done
-    [ "$(cut -d ' ' -f 1 "$work/$1.train" | tr '\n' ' ')" = "$(seq -s ' ' 1 $steps) " ] ||
-        fail "$1: expected each step once in metrics.jsonl"
-    tail -n 1 "$work/$1.out" | grep -q . || fail "$1: said nothing at the end"
+    [ "$(cut -d ' ' -f 1 "$work/$one.train" | tr '\n' ' ')" = "$(seq -s ' ' 1 $steps) " ] ||
+        fail "$one: expected each step once in metrics.jsonl"
 }
 
 begin whole checkpoint_period=7
@@ -67,7 +68,7 @@ for signal in TERM INT; do
     begin stopped-$signal checkpoint_period=1000
     wait $pid || fail "$name, resumed: exit code $?"
     grep -q "^Going on from step [0-9]*\." "$work/$name.out" || fail "$name: does not say that it goes on"
-    finished "$name" whole
+    finished "$name" whole train
 done
 
 # killed NAME [key=value ...]: killed at several moments, a few milliseconds more each time, then finished.
@@ -84,7 +85,7 @@ killed() {
     [ $kills -ge 2 ] || fail "$name: killed $kills times only"
     begin "$@"
     wait $pid || fail "$name, resumed: exit code $?"
-    finished "$name" whole
+    finished "$name" whole train eval
 }
 killed killed-beside checkpoint_period=1
 killed killed-inline checkpoint_period=1 async_checkpointing=false
