@@ -14,7 +14,6 @@ typedef struct trd__row_math {
     void (*add)(const float *x, const float *y, float *z, int64_t n); /* z = x + y */
     void (*scale)(float *x, float factor, int64_t n);                 /* x *= factor */
     float (*dot)(const float *x, const float *y, int64_t n);
-    float (*dot_bf16)(const float *x, const trd__bf16 *y, int64_t n);
     float (*largest)(const float *x, int64_t n);              /* -infinity when n is 0 */
     float (*exp_sum)(const float *x, float shift, int64_t n); /* sum of e^(x - shift) */
     float (*exp_in_place)(float *x, float shift, int64_t n);  /* x = e^(x - shift); returns the sum */

@@ -59,19 +59,6 @@ static float dot(const float *x, const float *y, int64_t n)
     return vsum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-static float dot_bf16(const float *x, const trd__bf16 *y, int64_t n)
-{
-    vf sum[4] = {{0}, {0}, {0}, {0}};
-    float tail = 0.0f;
-    int64_t i = 0;
-    for (; i + 4 * LANES <= n; i += 4 * LANES)
-        for (int u = 0; u < 4; u++)
-            sum[u] = vfma(vload(x + i + u * LANES), vload_bf16(y + i + u * LANES), sum[u]);
-    for (; i + LANES <= n; i += LANES) sum[0] = vfma(vload(x + i), vload_bf16(y + i), sum[0]);
-    for (; i < n; i++) tail += x[i] * trd__bf16_to_f32(y[i]);
-    return vsum((sum[0] + sum[1]) + (sum[2] + sum[3])) + tail;
-}
-
 static float dot3(const float *x, const float *y, const float *z, int64_t n)
 {
     vf sum[2] = {{0}, {0}};
@@ -237,7 +224,6 @@ const trd__row_math ROW_MATH_TABLE = {.widen = widen,
                                       .add = add,
                                       .scale = scale,
                                       .dot = dot,
-                                      .dot_bf16 = dot_bf16,
                                       .largest = largest,
                                       .exp_sum = exp_sum,
                                       .exp_in_place = exp_in_place,
