@@ -20,7 +20,7 @@ static void print_keys(void)
             printf("\n## %s\n\n| key | default | values | resume | meaning |\n|---|---|---|---|---|\n",
                    key.section);
         section = key.section;
-        printf("| `%s` | `%s` | ", key.name, *key.preset ? key.preset : " ");
+        printf(*key.preset ? "| `%s` | `%s` | " : "| `%s` | empty%s | ", key.name, key.preset);
         if (*key.choices) {
             for (const char *c = key.choices; *c; c++) printf(*c == '|' ? ", " : "%c", *c);
         } else if (key.max != key.min) {

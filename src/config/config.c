@@ -113,18 +113,37 @@ trd_status trd_config_eval_data(trd_config *config, const trd_data_options **opt
     return data_options(config, &config->eval, "eval_files", options);
 }
 
-/* Text as a single-quoted YAML scalar, where a quote is written twice. */
+static bool has_control(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ') return true;
+    return false;
+}
+
+/* Text as a quoted YAML scalar: single quotes, where a quote is written twice; with control characters, which
+ * single quotes would fold away, double quotes and escapes. */
 static const char *quoted(const trd_config *config, const char *text)
 {
-    char *copy = trd__arena_alloc(config->arena, 2 * strlen(text) + 3, 1);
+    static const char hex[] = "0123456789abcdef";
+    bool escape = has_control(text);
+    char quote = escape ? '"' : '\'';
+    char *copy = trd__arena_alloc(config->arena, 4 * strlen(text) + 3, 1);
     char *to = copy;
     if (!copy) return NULL;
-    *to++ = '\'';
+    *to++ = quote;
     for (; *text; text++) {
-        if (*text == '\'') *to++ = '\'';
+        unsigned char c = (unsigned char)*text;
+        if (escape && c < ' ') {
+            *to++ = '\\';
+            *to++ = 'x';
+            *to++ = hex[c >> 4];
+            *to++ = hex[c & 15];
+            continue;
+        }
+        if (*text == quote || (escape && *text == '\\')) *to++ = escape ? '\\' : quote;
         *to++ = *text;
     }
-    *to = '\'';
+    *to = quote;
     return copy;
 }
 

@@ -74,8 +74,9 @@ static trd_status unknown_key(const char *name, const char *where)
 static trd_status wrong(const trd__key *key, const trd__raw_value *value, const char *expected)
 {
     const char *quote = value->text ? "\"" : "";
-    return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: expected %s, found %s%s%s", value->where, key->name,
-                     expected, quote, value->text ? value->text : "a list", quote);
+    return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: expected %s, found %s%s%s%s", value->where, key->name,
+                     expected, value->quoted ? "the quoted text " : "", quote,
+                     value->text ? value->text : "a list", quote);
 }
 
 static trd_status out_of_range(const trd__key *key, const trd__raw_value *value)

@@ -1,5 +1,5 @@
 /* YAML by libyaml's events: one mapping of keys to scalars or lists of scalars; nested mappings become dotted
- * names, so that a nested key of an unbuilt feature is named in full. Anchors and aliases are refused. */
+ * names, so that a nested key of an unbuilt feature is named in full. Aliases are refused. */
 #include <string.h>
 #include <yaml.h>
 
@@ -124,6 +124,15 @@ static trd_status open_document(reader *r)
     return r->event.type == YAML_DOCUMENT_START_EVENT ? next(r) : TRD_OK;
 }
 
+/* Nothing may follow the document. */
+static trd_status close_document(reader *r, const char *what)
+{
+    TRD_TRY(next(r)); /* document end */
+    TRD_TRY(next(r));
+    if (r->event.type == YAML_STREAM_END_EVENT) return TRD_OK;
+    return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s is one YAML document, found a second", where(r), what);
+}
+
 static trd_status read_document(reader *r, trd__text_list *seen)
 {
     TRD_TRY(open_document(r));
@@ -131,10 +140,7 @@ static trd_status read_document(reader *r, trd__text_list *seen)
     if (r->event.type != YAML_MAPPING_START_EVENT)
         return trd__fail(TRD_INVALID_ARGUMENT, "%s: expected lines of \"key: value\"", where(r));
     TRD_TRY(read_mapping(r, "", 0, seen));
-    TRD_TRY(next(r)); /* document end */
-    TRD_TRY(next(r));
-    if (r->event.type == YAML_STREAM_END_EVENT) return TRD_OK;
-    return trd__fail(TRD_INVALID_ARGUMENT, "%s: a config is one YAML document, found a second", where(r));
+    return close_document(r, "a config");
 }
 
 /* The value of an override; nothing after the equals sign is an empty text. */
@@ -143,7 +149,8 @@ static trd_status read_single(reader *r, const char *key, trd__text_list *seen)
     trd__raw_value empty = {.text = "", .where = r->name};
     TRD_TRY(open_document(r));
     if (r->event.type == YAML_STREAM_END_EVENT) return trd__config_set(r->config, key, &empty);
-    return read_value(r, key, 0, seen);
+    TRD_TRY(read_value(r, key, 0, seen));
+    return close_document(r, "a value");
 }
 
 /* key NULL: a whole document. */
