@@ -1,6 +1,7 @@
 /* Edit distance with transpositions (optimal string alignment) over short names. */
 #include "base/nearest.h"
 
+#include <stdint.h>
 #include <string.h>
 
 enum { LONGEST = 64 };
@@ -13,7 +14,7 @@ static size_t least(size_t a, size_t b)
 static size_t distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
-    if (n > LONGEST || m > LONGEST) return LONGEST;
+    if (n > LONGEST || m > LONGEST) return SIZE_MAX;
     size_t rows[3][LONGEST + 1];
     size_t *before = rows[0], *last = rows[1], *row = rows[2];
     for (size_t j = 0; j <= m; j++) last[j] = j;
