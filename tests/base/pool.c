@@ -1,9 +1,10 @@
 /* The pool runs every worker once per run and partitions cover everything once. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include "base/pool.h"
 
