@@ -4,6 +4,11 @@
 # bits of a run that never stopped, and its metrics.jsonl has each step once, in order.
 . "$(dirname "$0")/common"
 steps=24 rows=4 length=128
+pauses="0 0.003 0.007 0.013 0.021"
+if [ -n "${TRD_NIGHTLY:-}" ]; then
+    steps=120
+    pauses="$pauses $(awk 'BEGIN { srand(); for (i = 0; i < 24; i++) printf "%.4f ", 0.05 * rand() }')"
+fi
 
 small_run << END
 steps: $steps
@@ -71,10 +76,10 @@ for signal in TERM INT; do
     finished "$name" whole train
 done
 
-# killed NAME [key=value ...]: killed at several moments, a few milliseconds more each time, then finished.
+# killed NAME [key=value ...]: killed at several moments, a few milliseconds apart, then finished.
 killed() {
     at=0 kills=0
-    for pause in 0 0.003 0.007 0.013 0.021; do
+    for pause in $pauses; do
         begin "$@"
         at=$((at + 4))
         reach $at || break # as fast as that: it has ended
