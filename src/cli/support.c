@@ -28,8 +28,10 @@ volatile int cli_stop;
 
 static void on_signal(int number)
 {
+    static const char note[] = "\nstopping; once more ends the program at once\n";
     if (cli_stop) _exit(128 + number);
     cli_stop = 1;
+    if (write(STDERR_FILENO, note, sizeof note - 1) < 0) return; /* nobody listens: it stops all the same */
 }
 
 void cli_catch_signals(void)

@@ -1,16 +1,23 @@
 /* treadle train: the whole of a supervised fine-tuning run. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "cli/run.h"
+#include "formats/json.h"
+
+static bool was_stopped(const cli_run *run)
+{
+    return cli_stop && trd_engine_step(run->engine) < run->options.steps;
+}
 
 /* What to do next is said with the run's own config.yml, which holds the overrides of the command line too.
  */
 static void say_result(const cli_run *run)
 {
     int64_t step = trd_engine_step(run->engine);
-    bool stopped = cli_stop && step < run->options.steps;
+    bool stopped = was_stopped(run);
     printf("%s at step %lld of %lld. The run is in %s:\n", stopped ? "Stopped" : "Done", (long long)step,
            (long long)run->options.steps, run->folder);
     printf("  metrics.jsonl, report.html, tensorboard/, log.txt, config.yml");
@@ -23,13 +30,42 @@ static void say_result(const cli_run *run)
                run->folder, run->folder);
 }
 
+/* Member key: the loss among metrics, null when there is none. */
+static void put_loss(trd__json_writer *w, const char *key, const trd_step_metrics *metrics)
+{
+    double loss = NAN;
+    for (int i = 0; i < metrics->count; i++)
+        if (!strcmp(metrics->metrics[i].name, "loss")) loss = metrics->metrics[i].value;
+    trd__json_put_f64(w, key, loss);
+}
+
+static trd_status print_json(const cli_run *run)
+{
+    trd__json_writer w = {0};
+    trd_step_metrics train, eval;
+    TRD_TRY(trd_engine_get_metrics(run->engine, false, &train));
+    trd__json_open_object(&w);
+    trd__json_put_string(&w, "run", run->folder);
+    trd__json_put_i64(&w, "step", trd_engine_step(run->engine));
+    trd__json_put_i64(&w, "steps", run->options.steps);
+    trd__json_put_bool(&w, "stopped", was_stopped(run));
+    put_loss(&w, "loss", &train);
+    trd_status status = trd_engine_get_eval_metrics(run->engine, &eval);
+    if (!status) put_loss(&w, "eval_loss", &eval);
+    trd__json_close(&w);
+    if (!status) status = trd__json_finish(&w);
+    if (!status) printf("%s\n", w.text);
+    trd__json_writer_free(&w);
+    return status;
+}
+
 static trd_status train(cli_run *run)
 {
     TRD_TRY(cli_run_data(run, true, true));
+    cli_catch_signals();
     TRD_TRY(cli_run_engine(run, true));
     TRD_TRY(cli_run_save_config(run));
     if (run->resumed) printf("Going on from step %lld.\n", (long long)trd_engine_step(run->engine));
-    cli_catch_signals();
     trd_train_options options = {
         .train = run->train,
         .eval = run->eval,
@@ -44,7 +80,8 @@ static trd_status train(cli_run *run)
 
 static int run_train(int argc, char **argv)
 {
-    const cli_option options[] = {{0}};
+    bool json = false;
+    const cli_option options[] = {{.name = "--json", .kind = CLI_FLAG, .target = &json}, {0}};
     int words, code = cli_parse(&cli_command_train, options, argc, argv, &words);
     if (code) return code;
     if (!words) return cli_usage_error(&cli_command_train, "needs a config file");
@@ -52,23 +89,25 @@ static int run_train(int argc, char **argv)
     trd_status status = cli_run_config(&run, words, argv);
     if (!status) status = cli_run_folder(&run);
     if (!status) status = train(&run);
+    if (!status && json) status = print_json(&run);
     if (status) {
         code = cli_fail();
         cli_run_close(&run);
         return code;
     }
-    say_result(&run);
+    if (!json) say_result(&run);
     return cli_run_close(&run) ? cli_fail() : CLI_DONE;
 }
 
 const cli_command cli_command_train = {.name = "train",
                                        .summary =
                                            "fine-tune a model as a config says, or go on where a run stopped",
-                                       .usage = "CONFIG.yml [key=value ...]",
+                                       .usage = "CONFIG.yml [key=value ...] [--json]",
                                        .help = "Trains and leaves in base_output_directory/run_name: "
                                                "metrics.jsonl, report.html, TensorBoard event files,\n"
                                                "the resolved config.yml, log.txt and checkpoints. With a "
                                                "checkpoint there it goes on from it, to the bit.\n"
                                                "Control-C (or SIGTERM) finishes the step, saves and exits 0. "
-                                               "`treadle config --keys` lists the keys.",
+                                               "`treadle config --keys` lists the keys.\n\n"
+                                               "  --json   one JSON object as the last line",
                                        .run = run_train};

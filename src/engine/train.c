@@ -104,7 +104,7 @@ trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options
     TRD_TRY(trd__engine_check(engine));
     TRD_TRY(check_space(engine));
     if (engine->data_position > 0) TRD_TRY(trd_loader_seek(options->train, engine->data_position));
-    if (options->eval_at_start) TRD_TRY(evaluate(engine, options));
+    if (options->eval_at_start && !stopped(options)) TRD_TRY(evaluate(engine, options));
     int64_t evaluated = engine->step; /* a run that finds nothing left to do is not evaluated again */
     TRD_TRY(feed(engine, options, &evaluated));
     TRD_TRY(trd__queue_flush(engine));

@@ -10,10 +10,17 @@ max_num_checkpoints_to_keep: 1
 eval_files: ['$work/train.jsonl']
 eval_interval: 2
 END
+expect 0 eval "$work/config.yml" run_name="it's a run"
+prints "step 0: loss 5."
+[ ! -e "$work/runs/it's a run/checkpoints" ] || fail "eval made a folder of checkpoints"
 expect 0 train "$work/config.yml" run_name="it's a run"
 prints "step 6/6  loss "
 prints "eval at step 6  loss "
 run="$work/runs/it's a run"
+
+expect 0 train "$work/config.yml" run_name="it's a run" --json # finished: nothing left to do, said as JSON
+tail -n 1 "$work/out" | grep -q '^{"run": ".*/it.s a run", "step": 6, "steps": 6, "stopped": false, "loss": ' ||
+    fail "train --json: $(cat "$work/out")"
 
 # metrics.jsonl: one flat object a line.
 number='-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?'
@@ -72,7 +79,8 @@ hub() { # the overrides that make the config start from the exported folder
     evaluated "$run/config.yml" run_name=hub model_name= vocab_size=0 tokenizer_path= load_parameters_path="$work/hub" "$@"
 }
 [ "$(hub)" = "$trained" ] || fail "the exported model evaluates to another loss than $trained"
-expect 0 export "$run/config.yml" "$work/half" --dtype bfloat16 --no-tokenizer
+expect 0 export "$run/config.yml" "$work/half" --dtype bfloat16 --no-tokenizer --json
+[ "$(tail -n 1 "$work/out")" = "{\"folder\": \"$work/half\", \"step\": 6}" ] || fail "export --json: $(cat "$work/out")"
 [ ! -e "$work/half/tokenizer.json" ] || fail "export --no-tokenizer: wrote one"
 rounded=$(hub load_parameters_path="$work/half" tokenizer_path="$work/hub")
 [ "$rounded" != "$trained" ] && [ "$(printf %.1f "$rounded")" = "$(printf %.1f "$trained")" ] ||

@@ -70,6 +70,7 @@ for signal in TERM INT; do
     kill -$signal $pid
     wait $pid || fail "SIG$signal: exit code $?, expected 0"
     grep -q "^Stopped at step [0-9]* of $steps" "$work/$name.out" || fail "$name: does not say that it stopped"
+    grep -q "^stopping; once more" "$work/$name.err" || fail "$name: does not say that it is stopping"
     begin stopped-$signal checkpoint_period=1000
     wait $pid || fail "$name, resumed: exit code $?"
     grep -q "^Going on from step [0-9]*\." "$work/$name.out" || fail "$name: does not say that it goes on"
