@@ -74,12 +74,16 @@ char *trd__format(const char *format, ...)
     return text;
 }
 
-void trd__free(void *block) { free(block); }
+void trd__free(void *block)
+{
+    free(block);
+}
 
 void *trd__map(size_t bytes)
 {
     if (bytes == 0) bytes = 1;
-    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *block =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (block == MAP_FAILED) return checked(NULL, bytes);
     madvise(block, bytes, MADV_HUGEPAGE);
     return block;

@@ -57,7 +57,8 @@ static chunk *grow(trd__arena *arena, size_t bytes)
 void *trd__arena_alloc(trd__arena *arena, size_t count, size_t size)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - ALIGN) return trd__alloc(SIZE_MAX, 2);
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - ALIGN)
+        return trd__alloc(SIZE_MAX, 2);
     bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     chunk *c = arena->chunks;
     if (!c || c->capacity - c->used < bytes) c = grow(arena, bytes);

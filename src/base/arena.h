@@ -7,8 +7,8 @@
 
 typedef struct trd__arena trd__arena;
 
-trd__arena *trd__arena_create(void);                                       /* NULL: out of memory */
-void trd__arena_free(trd__arena *arena);                                   /* NULL is fine */
+trd__arena *trd__arena_create(void);     /* NULL: out of memory */
+void trd__arena_free(trd__arena *arena); /* NULL is fine */
 /* Zeroed, 16-byte aligned; NULL: out of memory. */
 void *trd__arena_alloc(trd__arena *arena, size_t count, size_t size);
 char *trd__arena_strdup(trd__arena *arena, const char *text);

@@ -3,7 +3,10 @@
 
 #include <xxhash.h>
 
-uint64_t trd__checksum(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
+uint64_t trd__checksum(const void *data, size_t bytes)
+{
+    return XXH3_64bits(data, bytes);
+}
 
 uint64_t trd__checksum_more(uint64_t seed, const void *data, size_t bytes)
 {

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-uint64_t trd__now_ns(void);      /* monotonic */
-double trd__wall_seconds(void);  /* since the epoch */
+uint64_t trd__now_ns(void);     /* monotonic */
+double trd__wall_seconds(void); /* since the epoch */
 
 #endif

@@ -25,7 +25,10 @@ const char *trd_dtype_name(trd_dtype dtype)
     return (unsigned)dtype < TRD_DTYPE_COUNT ? dtypes[dtype].name : "unknown";
 }
 
-size_t trd_dtype_bytes(trd_dtype dtype) { return (unsigned)dtype < TRD_DTYPE_COUNT ? dtypes[dtype].bytes : 0; }
+size_t trd_dtype_bytes(trd_dtype dtype)
+{
+    return (unsigned)dtype < TRD_DTYPE_COUNT ? dtypes[dtype].bytes : 0;
+}
 
 trd_status trd_dtype_parse(const char *name, trd_dtype *dtype)
 {
@@ -39,8 +42,8 @@ trd_status trd_dtype_parse(const char *name, trd_dtype *dtype)
             *dtype = short_names[i].dtype;
             return TRD_OK;
         }
-    return trd__fail(TRD_INVALID_ARGUMENT, "dtype: expected float32, bfloat16, float16 or float64, found \"%s\"",
-                     name);
+    return trd__fail(TRD_INVALID_ARGUMENT,
+                     "dtype: expected float32, bfloat16, float16 or float64, found \"%s\"", name);
 }
 
 trd__f16 trd__f32_to_f16(float value)
@@ -62,30 +65,56 @@ trd__f16 trd__f32_to_f16(float value)
 double trd__load(trd_dtype d, const void *data, size_t i)
 {
     switch (d) {
-    case TRD_F32: return (double)((const float *)data)[i];
-    case TRD_F64: return ((const double *)data)[i];
-    case TRD_BF16: return (double)trd__bf16_to_f32(((const trd__bf16 *)data)[i]);
-    case TRD_F16: return (double)trd__f16_to_f32(((const trd__f16 *)data)[i]);
-    case TRD_I32: return (double)((const int32_t *)data)[i];
-    case TRD_I64: return (double)((const int64_t *)data)[i];
-    case TRD_U8: return (double)((const uint8_t *)data)[i];
-    case TRD_BOOL: return ((const uint8_t *)data)[i] ? 1.0 : 0.0;
-    default: return NAN;
+    case TRD_F32:
+        return (double)((const float *)data)[i];
+    case TRD_F64:
+        return ((const double *)data)[i];
+    case TRD_BF16:
+        return (double)trd__bf16_to_f32(((const trd__bf16 *)data)[i]);
+    case TRD_F16:
+        return (double)trd__f16_to_f32(((const trd__f16 *)data)[i]);
+    case TRD_I32:
+        return (double)((const int32_t *)data)[i];
+    case TRD_I64:
+        return (double)((const int64_t *)data)[i];
+    case TRD_U8:
+        return (double)((const uint8_t *)data)[i];
+    case TRD_BOOL:
+        return ((const uint8_t *)data)[i] ? 1.0 : 0.0;
+    default:
+        return NAN;
     }
 }
 
 void trd__store(trd_dtype d, void *data, size_t i, double value)
 {
     switch (d) {
-    case TRD_F32: ((float *)data)[i] = (float)value; break;
-    case TRD_F64: ((double *)data)[i] = value; break;
-    case TRD_BF16: ((trd__bf16 *)data)[i] = trd__f32_to_bf16((float)value); break;
-    case TRD_F16: ((trd__f16 *)data)[i] = trd__f32_to_f16((float)value); break;
-    case TRD_I32: ((int32_t *)data)[i] = (int32_t)value; break;
-    case TRD_I64: ((int64_t *)data)[i] = (int64_t)value; break;
-    case TRD_U8: ((uint8_t *)data)[i] = (uint8_t)value; break;
-    case TRD_BOOL: ((uint8_t *)data)[i] = value != 0.0; break;
-    default: break;
+    case TRD_F32:
+        ((float *)data)[i] = (float)value;
+        break;
+    case TRD_F64:
+        ((double *)data)[i] = value;
+        break;
+    case TRD_BF16:
+        ((trd__bf16 *)data)[i] = trd__f32_to_bf16((float)value);
+        break;
+    case TRD_F16:
+        ((trd__f16 *)data)[i] = trd__f32_to_f16((float)value);
+        break;
+    case TRD_I32:
+        ((int32_t *)data)[i] = (int32_t)value;
+        break;
+    case TRD_I64:
+        ((int64_t *)data)[i] = (int64_t)value;
+        break;
+    case TRD_U8:
+        ((uint8_t *)data)[i] = (uint8_t)value;
+        break;
+    case TRD_BOOL:
+        ((uint8_t *)data)[i] = value != 0.0;
+        break;
+    default:
+        break;
     }
 }
 
@@ -94,9 +123,11 @@ void trd__convert(trd_dtype from, const void *source, trd_dtype to, void *target
     if (from == to) {
         memcpy(target, source, count * trd_dtype_bytes(from));
     } else if (from == TRD_BF16 && to == TRD_F32) {
-        for (size_t i = 0; i < count; i++) ((float *)target)[i] = trd__bf16_to_f32(((const trd__bf16 *)source)[i]);
+        for (size_t i = 0; i < count; i++)
+            ((float *)target)[i] = trd__bf16_to_f32(((const trd__bf16 *)source)[i]);
     } else if (from == TRD_F16 && to == TRD_F32) {
-        for (size_t i = 0; i < count; i++) ((float *)target)[i] = trd__f16_to_f32(((const trd__f16 *)source)[i]);
+        for (size_t i = 0; i < count; i++)
+            ((float *)target)[i] = trd__f16_to_f32(((const trd__f16 *)source)[i]);
     } else if (from == TRD_F32 && to == TRD_BF16) {
         for (size_t i = 0; i < count; i++)
             ((trd__bf16 *)target)[i] = trd__f32_to_bf16(((const float *)source)[i]);

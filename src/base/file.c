@@ -56,7 +56,10 @@ void trd__file_map_close(trd__file_map *map)
     *map = (trd__file_map){0};
 }
 
-bool trd__file_exists(const char *path) { return access(path, F_OK) == 0; }
+bool trd__file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
 
 bool trd__is_directory(const char *path)
 {
@@ -73,8 +76,10 @@ trd_status trd__make_directories(const char *path)
         if (*slash != '/' && *slash != '\0') continue;
         char end = *slash;
         *slash = '\0';
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST) status = io_error("creating folder", copy, errno);
-        else if (end == '\0' && !trd__is_directory(copy)) status = io_error("creating folder", copy, ENOTDIR);
+        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+            status = io_error("creating folder", copy, errno);
+        else if (end == '\0' && !trd__is_directory(copy))
+            status = io_error("creating folder", copy, ENOTDIR);
         if (end == '\0') break;
         *slash = end;
     }
@@ -175,7 +180,8 @@ trd_status trd__file_writer_commit(trd__file_writer *writer)
     if (close(writer->fd) != 0 && !writer->error) writer->error = errno;
     writer->fd = -1;
     if (!writer->error && rename(writer->temporary, writer->path) != 0) writer->error = errno;
-    trd_status status = writer->error ? io_error("writing", writer->path, writer->error) : sync_parent(writer->path);
+    trd_status status =
+        writer->error ? io_error("writing", writer->path, writer->error) : sync_parent(writer->path);
     if (!writer->error) {
         trd__free(writer->temporary);
         writer->temporary = NULL;

@@ -19,18 +19,18 @@ void trd__file_map_close(trd__file_map *map); /* safe on a zeroed map */
 
 bool trd__file_exists(const char *path);
 bool trd__is_directory(const char *path);
-trd_status trd__make_directories(const char *path);               /* like mkdir -p */
-trd_status trd__remove_tree(const char *path);                    /* TRD_OK when it is not there */
-trd_status trd__free_bytes(const char *path, uint64_t *bytes);    /* free space of the file system of path */
-char *trd__path_join(const char *folder, const char *name);       /* free with trd__free; NULL: no memory */
+trd_status trd__make_directories(const char *path);            /* like mkdir -p */
+trd_status trd__remove_tree(const char *path);                 /* TRD_OK when it is not there */
+trd_status trd__free_bytes(const char *path, uint64_t *bytes); /* free space of the file system of path */
+char *trd__path_join(const char *folder, const char *name);    /* free with trd__free; NULL: no memory */
 
-/* An atomic write: open a temporary name beside path, append, then commit (fsync, rename, fsync the folder) or
- * abandon. Errors stick: commit reports the first one. */
+/* An atomic write: open a temporary name beside path, append, then commit (fsync, rename, fsync the folder)
+ * or abandon. Errors stick: commit reports the first one. */
 typedef struct trd__file_writer trd__file_writer;
 trd_status trd__file_writer_open(const char *path, trd__file_writer **writer);
 trd_status trd__file_write(trd__file_writer *writer, const void *data, size_t bytes);
-trd_status trd__file_writer_commit(trd__file_writer *writer);     /* frees writer in any case */
-void trd__file_writer_abandon(trd__file_writer *writer);          /* removes the temporary file; NULL is fine */
+trd_status trd__file_writer_commit(trd__file_writer *writer); /* frees writer in any case */
+void trd__file_writer_abandon(trd__file_writer *writer);      /* removes the temporary file; NULL is fine */
 
 /* Whole small file in one call, atomically. */
 trd_status trd__file_save(const char *path, const void *data, size_t bytes);

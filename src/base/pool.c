@@ -94,7 +94,8 @@ trd_status trd__pool_create(int workers, trd__pool **out)
         pool->threads[i] = (pool_thread){.pool = pool, .index = i};
         if (pthread_create(&pool->threads[i].thread, NULL, worker_main, &pool->threads[i]) != 0) {
             trd__pool_free(pool);
-            return trd__fail(TRD_NO_MEMORY, "thread pool: the system refused thread %d of %d", i + 1, workers);
+            return trd__fail(TRD_NO_MEMORY, "thread pool: the system refused thread %d of %d", i + 1,
+                             workers);
         }
         pool->started++;
     }
@@ -115,7 +116,10 @@ void trd__pool_free(trd__pool *pool)
     trd__free(pool);
 }
 
-int trd__pool_workers(const trd__pool *pool) { return pool->workers; }
+int trd__pool_workers(const trd__pool *pool)
+{
+    return pool->workers;
+}
 
 void trd__pool_run(trd__pool *pool, trd__pool_task task, void *context)
 {

@@ -23,7 +23,8 @@ void trd__pool_run(trd__pool *pool, trd__pool_task task, void *context);
 /* Processors this process may use (its affinity mask), at least 1. */
 int trd__processor_count(void);
 
-/* Worker's part [*begin, *end) of total items cut into equal runs that are multiples of grain (but the last). */
+/* Worker's part [*begin, *end) of total items cut into equal runs that are multiples of grain (but the last).
+ */
 void trd__partition(int worker, int workers, int64_t total, int64_t grain, int64_t *begin, int64_t *end);
 
 #endif

@@ -29,7 +29,8 @@ double trd__rng_normal(uint64_t seed, uint64_t stream, uint64_t i)
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
-/* log(x) of a normal float above 0: x = 2^e * m with m in [0.70, 1.41), log m = 2 atanh((m - 1) / (m + 1)). */
+/* log(x) of a normal float above 0: x = 2^e * m with m in [0.70, 1.41), log m = 2 atanh((m - 1) / (m + 1)).
+ */
 static inline float log_positive(float x)
 {
     uint32_t bits;

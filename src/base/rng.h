@@ -1,5 +1,6 @@
 /* Counter-based random numbers: the i-th draw of a stream is a pure function of (seed, stream, i), so any
- * position can be resumed and threads need no shared state. Mixing function: SplitMix64 (Steele, Lea, Flood 2014). */
+ * position can be resumed and threads need no shared state. Mixing function: SplitMix64 (Steele, Lea, Flood
+ * 2014). */
 #ifndef TRD_BASE_RNG_H
 #define TRD_BASE_RNG_H
 

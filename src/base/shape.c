@@ -12,7 +12,10 @@ trd_shape trd__shape_of(int rank, const int64_t *dims)
     return shape;
 }
 
-trd_shape trd__shape_scalar(void) { return (trd_shape){.rank = 0}; }
+trd_shape trd__shape_scalar(void)
+{
+    return (trd_shape){.rank = 0};
+}
 
 bool trd__shape_equal(const trd_shape *a, const trd_shape *b)
 {
@@ -35,7 +38,8 @@ const char *trd__shape_text(const trd_shape *shape, char *text)
     size_t used = 0;
     text[used++] = '(';
     for (int i = 0; i < shape->rank && used + 24 < TRD__SHAPE_TEXT; i++)
-        used += (size_t)snprintf(text + used, TRD__SHAPE_TEXT - used, i ? ", %" PRId64 : "%" PRId64, shape->dim[i]);
+        used += (size_t)snprintf(text + used, TRD__SHAPE_TEXT - used, i ? ", %" PRId64 : "%" PRId64,
+                                 shape->dim[i]);
     snprintf(text + used, TRD__SHAPE_TEXT - used, ")");
     return text;
 }

@@ -13,7 +13,8 @@ enum { TRD__SHAPE_TEXT = 128 };
 trd_shape trd__shape_of(int rank, const int64_t *dims);
 trd_shape trd__shape_scalar(void);
 bool trd__shape_equal(const trd_shape *a, const trd_shape *b);
-int64_t trd__shape_count(const trd_shape *shape); /* elements; -1 if a dim is negative or the count overflows */
+int64_t
+trd__shape_count(const trd_shape *shape); /* elements; -1 if a dim is negative or the count overflows */
 /* Writes "(2, 3)" to text (TRD__SHAPE_TEXT bytes) and returns text. */
 const char *trd__shape_text(const trd_shape *shape, char *text);
 

@@ -14,14 +14,18 @@ const char *trd_status_text(trd_status status)
 {
     switch (status) {
 #define TRD_STATUS_TEXT(name, text)                                                                          \
-    case TRD_##name: return text;
+    case TRD_##name:                                                                                         \
+        return text;
         TRD_STATUS_LIST(TRD_STATUS_TEXT)
 #undef TRD_STATUS_TEXT
     }
     return "unknown status";
 }
 
-const char *trd_error_message(void) { return message; }
+const char *trd_error_message(void)
+{
+    return message;
+}
 
 void trd__set_error_message(const char *text)
 {

@@ -7,7 +7,8 @@
 /* Sets the thread's message (truncated to 2 KiB) and returns status. */
 trd_status trd__fail(trd_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Puts "context: " before the current message and returns status: for callers that know more than the callee. */
+/* Puts "context: " before the current message and returns status: for callers that know more than the callee.
+ */
 trd_status trd__fail_in(trd_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Replaces the current message without a code (used to carry an error from a worker thread to its caller). */

@@ -4,8 +4,8 @@
 #include "backend/cpu/product_rate.h"
 
 #include <omp.h>
-#include <stdbool.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/alloc.h"
