@@ -46,7 +46,7 @@ typedef struct trd_data_stats {
     uint64_t truncated;      /* samples cut to length */
     uint64_t dropped;        /* samples dropped as too long, or without a token that carries loss */
     uint64_t bad_lines;      /* lines skipped */
-    uint64_t content_hash;   /* of the files' bytes: a changed file on resume is an error */
+    uint64_t content_hash;   /* of the files' bytes: trd_engine_train refuses changed files on resume */
     uint64_t rows_per_epoch; /* packed rows of the first epoch */
 } trd_data_stats;
 

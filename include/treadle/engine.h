@@ -161,7 +161,8 @@ TRD_API trd_status trd_handle_read(trd_handle handle, void *data);
 
 /* The training loop: feeds gradient_accumulation_steps micro-batches a step from the loader, updates,
  * evaluates every eval_interval steps, then saves, until steps are done, the data ends, or stop becomes
- * non-zero (which finishes the step and saves). Resumes the loader at the engine's data position. */
+ * non-zero (which finishes the step and saves). Resumes the loader at the engine's data position;
+ * TRD_INVALID_ARGUMENT when its files are not those the position was reached in. */
 typedef struct trd_train_options {
     trd_loader *train;
     trd_loader *eval;                          /* NULL: no evaluation; rewound for each */

@@ -212,13 +212,11 @@ static trd_status create(const trd_engine_options *options, trd_model *model, bo
         return TRD_NO_MEMORY;
     }
     engine->options = *options;
-    engine->options.sink_count = 0; /* taken over on success only */
     engine->model = model;
     engine->max_inflight = options->max_inflight_computations;
     engine->loss = trd_loss_sft;
     engine->arena = trd__arena_create();
     trd_status status = engine->arena ? check_options(options) : TRD_NO_MEMORY;
-    engine->options.sink_count = options->sink_count;
     if (status == TRD_OK) status = copy_options(engine);
     if (status == TRD_OK) status = create_core(engine);
     if (status == TRD_OK && with_state) status = create_state(engine);

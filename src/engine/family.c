@@ -40,15 +40,13 @@ static bool same_constants(const trd__family *family, const trd_batch *batch)
 
 static trd_status family_inputs(const trd_engine *engine, const trd_batch *batch, trd__family *family)
 {
-    static const char *const names[TRD__INPUT_COUNT] = {"token_ids", "segment_ids", "positions",
-                                                        "loss_weights"};
     static const char *const axes[] = {"activation_batch", "activation_length"};
     int count = TRD__INPUT_COUNT + batch->extra_count;
     trd__entry *entries = trd__arena_alloc(family->arena, (size_t)count, sizeof *entries);
     if (!entries) return TRD_NO_MEMORY;
     family->inputs = (trd__layout){entries, count};
     for (int i = 0; i < TRD__INPUT_COUNT; i++)
-        entries[i] = (trd__entry){.name = names[i],
+        entries[i] = (trd__entry){.name = trd__input_names[i],
                                   .dtype = i == TRD__INPUT_WEIGHTS ? TRD_F32 : TRD_I32,
                                   .shape = TRD__SHAPE(engine->options.rows, batch->length),
                                   .axes = {axes[0], axes[1]}};

@@ -71,8 +71,18 @@ enum {
     TRD__RESULT_COUNT = TRD__RESULT_AUX + 2 * TRD_MAX_AUX
 };
 
-/* The named arrays every program family has, in this order; extras follow. */
-enum { TRD__INPUT_TOKENS, TRD__INPUT_SEGMENTS, TRD__INPUT_POSITIONS, TRD__INPUT_WEIGHTS, TRD__INPUT_COUNT };
+/* X(name, text): the named arrays every program family has, in this order; extras follow. */
+#define TRD__INPUT_LIST(X)                                                                                   \
+    X(TOKENS, "token_ids")                                                                                   \
+    X(SEGMENTS, "segment_ids")                                                                               \
+    X(POSITIONS, "positions")                                                                                \
+    X(WEIGHTS, "loss_weights")
+enum {
+#define TRD__INPUT_ENUM(name, text) TRD__INPUT_##name,
+    TRD__INPUT_LIST(TRD__INPUT_ENUM)
+#undef TRD__INPUT_ENUM
+        TRD__INPUT_COUNT
+};
 
 enum {
     TRD__MAX_EXTRAS = 24,
@@ -243,7 +253,8 @@ struct trd_engine {
     int64_t step, micro_step, total_micro_steps;
     double step_eps, step_min_denom; /* loss bounds of the accumulated micro-batches */
     uint64_t data_position;
-    bool dirty; /* something happened since the last save or restore */
+    uint64_t data_hash; /* content of the files that data_position counts rows of, 0: not known */
+    bool dirty;         /* something happened since the last save or restore */
     trd__step_record current;
 
     trd_status sticky;
@@ -311,6 +322,7 @@ trd_status trd__forward_get(trd_engine *engine, trd__family *family, trd_forward
 void trd__programs_drop(trd_engine *engine); /* everything compiled; the queue must be empty */
 
 /* payload.c */
+extern const char *const trd__input_names[TRD__INPUT_COUNT];
 typedef struct trd__payload_counts {
     int64_t tokens;        /* without padding */
     int64_t weighted_rows; /* tokens that carry loss */

@@ -8,16 +8,21 @@
 #include "base/shape.h"
 #include "engine/internal.h"
 
+const char *const trd__input_names[TRD__INPUT_COUNT] = {
+#define INPUT_NAME(name, text) text,
+    TRD__INPUT_LIST(INPUT_NAME)
+#undef INPUT_NAME
+};
+
 static trd_status check_extra(const trd_batch *batch, int i)
 {
-    static const char *const taken[] = {"token_ids", "segment_ids", "positions", "loss_weights"};
     const trd_array *extra = &batch->extras[i];
     if (!extra->name || !extra->data)
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "checking the payload: extra array %d expected a name and data, found %s", i,
                          extra->name ? "no data" : "no name");
-    for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
-        if (strcmp(extra->name, taken[k]) == 0)
+    for (int k = 0; k < TRD__INPUT_COUNT; k++)
+        if (strcmp(extra->name, trd__input_names[k]) == 0)
             return trd__fail(TRD_INVALID_ARGUMENT,
                              "checking the payload: extra array \"%s\" has the name of a standard input; "
                              "use the batch's own field",

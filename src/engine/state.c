@@ -1,6 +1,7 @@
 /* state.json: what a checkpoint holds beside its tensors, and restoring both. Invariants: numbers are written
  * so that they read back to the bit; a restore checks everything before it changes anything. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,15 @@ static void write_history(const trd_engine *engine, trd__json_writer *w)
     trd__json_close(w);
 }
 
+/* As text: a JSON number holds 53 bits. */
+static void write_data_hash(const trd_engine *engine, trd__json_writer *w)
+{
+    char text[17];
+    if (!engine->data_hash) return;
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)engine->data_hash);
+    trd__json_put_string(w, "data_content_hash", text);
+}
+
 trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_writer *w)
 {
     char *model = NULL;
@@ -76,6 +86,7 @@ trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_
     trd__json_put_i64(w, "micro_step_count", engine->micro_step);
     trd__json_put_i64(w, "total_micro_steps", engine->total_micro_steps);
     trd__json_put_i64(w, "data_position", (int64_t)engine->data_position);
+    write_data_hash(engine, w);
     trd__json_put_i64(w, "init_weights_seed", (int64_t)(engine->options.init_weights_seed & INT64_MAX));
     trd__json_put_string(w, "optimizer", engine->options.optimizer.type);
     if (metadata) trd__json_put_string(w, "metadata", metadata);
@@ -91,6 +102,7 @@ trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_
 /* What a checkpoint says, read before anything is changed. */
 typedef struct saved {
     int64_t step, micro_step, total_micro_steps, data_position, tokens;
+    uint64_t data_hash; /* 0: the checkpoint does not say */
     double flops, denominator, eps, min_denom;
     trd__micro_pair *pairs;
     int64_t pair_count;
@@ -133,7 +145,7 @@ static trd_status read_middle(trd__json root, saved *s)
 static trd_status read_counts(const trd_engine *engine, trd__json root, saved *s)
 {
     int64_t format;
-    const char *optimizer = engine->options.optimizer.type;
+    const char *optimizer = engine->options.optimizer.type, *hash = "0";
     TRD_TRY(trd__json_get_i64(root, "format", &format));
     if (format != FORMAT)
         return trd__json_fail(root, TRD_UNSUPPORTED, "format expected %d, found %lld", FORMAT,
@@ -142,6 +154,8 @@ static trd_status read_counts(const trd_engine *engine, trd__json root, saved *s
     TRD_TRY(trd__json_get_i64(root, "micro_step_count", &s->micro_step));
     TRD_TRY(trd__json_get_i64(root, "total_micro_steps", &s->total_micro_steps));
     TRD_TRY(trd__json_get_i64(root, "data_position", &s->data_position));
+    TRD_TRY(trd__json_opt_string(root, "data_content_hash", &hash));
+    s->data_hash = strtoull(hash, NULL, 16);
     TRD_TRY(trd__json_opt_string(root, "optimizer", &optimizer));
     if (strcmp(optimizer, engine->options.optimizer.type) != 0)
         return trd__json_fail(root, TRD_INVALID_ARGUMENT,
@@ -282,6 +296,7 @@ static void restore_counts(trd_engine *engine, const saved *s)
     engine->micro_step = s->micro_step;
     engine->total_micro_steps = s->total_micro_steps;
     engine->data_position = (uint64_t)s->data_position;
+    engine->data_hash = s->data_hash;
     engine->step_eps = s->eps;
     engine->step_min_denom = s->min_denom;
     memset(&engine->current, 0, sizeof engine->current);

@@ -97,13 +97,27 @@ static trd_status check_space(trd_engine *engine)
     return trd__saver_check_space(engine, keep > 0 && keep + 1 < left ? keep + 1 : left);
 }
 
+/* Goes on where the engine was in the data, which must be the data it was in. */
+static trd_status find_place(trd_engine *engine, trd_loader *loader)
+{
+    uint64_t hash = trd_loader_stats(loader).content_hash;
+    if (engine->data_position > 0 && engine->data_hash && engine->data_hash != hash)
+        return trd__fail(
+            TRD_INVALID_ARGUMENT,
+            "training: the data files are not those that the first %lld steps read (content hash "
+            "expected %016llx, found %016llx); put them back, or give another run_name",
+            (long long)engine->step, (unsigned long long)engine->data_hash, (unsigned long long)hash);
+    engine->data_hash = hash;
+    return engine->data_position > 0 ? trd_loader_seek(loader, engine->data_position) : TRD_OK;
+}
+
 trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options)
 {
     if (!options || !options->train)
         return trd__fail(TRD_INVALID_ARGUMENT, "training: expected a loader of training data, found none");
     TRD_TRY(trd__engine_check(engine));
     TRD_TRY(check_space(engine));
-    if (engine->data_position > 0) TRD_TRY(trd_loader_seek(options->train, engine->data_position));
+    TRD_TRY(find_place(engine, options->train));
     if (options->eval_at_start && !stopped(options)) TRD_TRY(evaluate(engine, options));
     int64_t evaluated = engine->step; /* a run that finds nothing left to do is not evaluated again */
     TRD_TRY(feed(engine, options, &evaluated));

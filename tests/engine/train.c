@@ -143,6 +143,28 @@ static void stop_and_resume(void **state)
     OK(trd_engine_close(whole));
 }
 
+/* Checkpoints know what the data was: another line, and the place in it means something else. */
+static void changed_data_is_refused(void **state)
+{
+    trd_engine *engine = engine_in(state, "changed", 2);
+    trd_loader *data = loader(state, 0);
+    OK(trd_engine_train(engine, &(trd_train_options){.train = data}));
+    trd_loader_close(data);
+    OK(trd_engine_close(engine));
+    FILE *file = fopen(scratch_path(*state, "train.jsonl"), "a");
+    assert_non_null(file);
+    fputs("{\"text\": \"one more\"}\n", file);
+    assert_int_equal(fclose(file), 0);
+    engine = engine_in(state, "changed", 6);
+    OK(trd_engine_restore(engine, -1, NULL));
+    data = loader(state, 0);
+    assert_int_equal(trd_engine_train(engine, &(trd_train_options){.train = data}), TRD_INVALID_ARGUMENT);
+    assert_non_null(strstr(trd_error_message(), "the data files are not those"));
+    assert_int_equal(trd_engine_step(engine), 2);
+    trd_loader_close(data);
+    OK(trd_engine_close(engine));
+}
+
 static void note_partial(void *user, trd_log_level level, const char *line)
 {
     (void)level;
@@ -182,10 +204,9 @@ static void no_room_for_checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hooks_and_evaluation),
-        cmocka_unit_test(stop_and_resume),
-        cmocka_unit_test(data_ends_early),
-        cmocka_unit_test(no_room_for_checkpoints),
+        cmocka_unit_test(hooks_and_evaluation),    cmocka_unit_test(stop_and_resume),
+        cmocka_unit_test(data_ends_early),         cmocka_unit_test(no_room_for_checkpoints),
+        cmocka_unit_test(changed_data_is_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
