@@ -138,38 +138,74 @@ static trd_status run_bench(bench *b)
     return measure(b);
 }
 
-static void print_result(bench *b, bool json)
+/* What both forms of the result are made of. */
+typedef struct figures {
+    double median_ms, p90_ms, max_ms, tokens_per_s, gflops, peak_gflops, openmp_gflops;
+    double heap_allocations, library_allocations; /* a step */
+} figures;
+
+static figures summarize(bench *b)
 {
     const trd_engine_options *o = &b->run.options;
-    double median = quantile(b->step_ms, b->steps, 0.5);
-    double tokens = (double)o->rows * o->length * o->gradient_accumulation_steps;
-    double gflops = b->plan.flops_per_step / median * 1e-6, peak = quantile(b->rates, b->steps, 0.5);
-    double steps = (double)b->steps;
-    if (json)
-        printf("{\"step_ms\": {\"median\": %.6g, \"p90\": %.6g, \"max\": %.6g}, \"tokens_per_s\": %.6g, "
-               "\"flops_per_step\": %.0f, \"gflops\": %.6g, \"peak_gflops\": %.6g, "
-               "\"library_openmp_gflops\": %.6g, "
-               "\"mfu\": %.4f, \"host_us_per_micro_batch\": %.4g, \"utilization\": %.4f, \"peak_rss_bytes\": "
-               "%llu, "
-               "\"heap_allocations_per_step\": %.6g, \"library_allocations_per_step\": %.6g, "
-               "\"first_step_ms\": %.6g, \"steps\": %lld}\n",
-               median, quantile(b->step_ms, b->steps, 0.9), quantile(b->step_ms, b->steps, 1),
-               1e3 * tokens / median, b->plan.flops_per_step, gflops, peak,
-               quantile(b->openmp_rates, b->steps, 0.5), gflops / peak, b->host_us, b->utilization,
-               (unsigned long long)b->peak_bytes, (double)b->heap.ours / steps,
-               (double)b->heap.libraries / steps, b->first_step_ms, (long long)b->steps);
-    else
-        printf("step        %.4g ms (median of %lld; p90 %.4g, max %.4g), %.4g tokens/s\n"
-               "rate        %.1f GFLOP/s of the %.1f GFLOP/s that the products alone reach: %.1f%%\n"
-               "            (the library with its own threads: %.1f GFLOP/s)\n"
-               "host        %.1f us per micro-batch, device busy %.1f%%\n"
-               "memory      %s at the peak; %.3g allocations of ours a step, %.4g of the product library\n"
-               "first step  %.4g ms after the process started\n",
-               median, (long long)b->steps, quantile(b->step_ms, b->steps, 0.9),
-               quantile(b->step_ms, b->steps, 1), 1e3 * tokens / median, gflops, peak, 100 * gflops / peak,
-               quantile(b->openmp_rates, b->steps, 0.5), b->host_us, 100 * b->utilization,
-               cli_bytes(b->peak_bytes), (double)b->heap.ours / steps, (double)b->heap.libraries / steps,
-               b->first_step_ms);
+    figures f = {.median_ms = quantile(b->step_ms, b->steps, 0.5),
+                 .p90_ms = quantile(b->step_ms, b->steps, 0.9),
+                 .max_ms = quantile(b->step_ms, b->steps, 1),
+                 .peak_gflops = quantile(b->rates, b->steps, 0.5),
+                 .openmp_gflops = quantile(b->openmp_rates, b->steps, 0.5),
+                 .heap_allocations = (double)b->heap.ours / (double)b->steps,
+                 .library_allocations = (double)b->heap.libraries / (double)b->steps};
+    f.tokens_per_s = 1e3 * (double)o->rows * o->length * o->gradient_accumulation_steps / f.median_ms;
+    f.gflops = b->plan.flops_per_step / f.median_ms * 1e-6;
+    return f;
+}
+
+static void print_text(const bench *b, const figures *f)
+{
+    printf("step        %.4g ms (median of %lld; p90 %.4g, max %.4g), %.4g tokens/s\n"
+           "rate        %.1f GFLOP/s of the %.1f GFLOP/s that the products alone reach: %.1f%%\n"
+           "            (the library with its own threads: %.1f GFLOP/s)\n"
+           "host        %.1f us per micro-batch, device busy %.1f%%\n"
+           "memory      %s at the peak; %.3g allocations of ours a step, %.4g of the product library\n"
+           "first step  %.4g ms after the process started\n",
+           f->median_ms, (long long)b->steps, f->p90_ms, f->max_ms, f->tokens_per_s, f->gflops,
+           f->peak_gflops, 100 * f->gflops / f->peak_gflops, f->openmp_gflops, b->host_us,
+           100 * b->utilization, cli_bytes(b->peak_bytes), f->heap_allocations, f->library_allocations,
+           b->first_step_ms);
+}
+
+static trd_status print_json(const bench *b, const figures *f)
+{
+    trd__json_writer w = {0};
+    trd__json_open_object(&w);
+    trd__json_write_key(&w, "step_ms");
+    trd__json_open_object(&w);
+    trd__json_put_f64(&w, "median", f->median_ms);
+    trd__json_put_f64(&w, "p90", f->p90_ms);
+    trd__json_put_f64(&w, "max", f->max_ms);
+    trd__json_close(&w);
+    trd__json_put_f64(&w, "tokens_per_s", f->tokens_per_s);
+    trd__json_put_i64(&w, "flops_per_step", (int64_t)b->plan.flops_per_step);
+    trd__json_put_f64(&w, "gflops", f->gflops);
+    trd__json_put_f64(&w, "peak_gflops", f->peak_gflops);
+    trd__json_put_f64(&w, "library_openmp_gflops", f->openmp_gflops);
+    trd__json_put_f64(&w, "mfu", f->gflops / f->peak_gflops);
+    trd__json_put_f64(&w, "host_us_per_micro_batch", b->host_us);
+    trd__json_put_f64(&w, "utilization", b->utilization);
+    trd__json_put_i64(&w, "peak_rss_bytes", (int64_t)b->peak_bytes);
+    trd__json_put_f64(&w, "heap_allocations_per_step", f->heap_allocations);
+    trd__json_put_f64(&w, "library_allocations_per_step", f->library_allocations);
+    trd__json_put_f64(&w, "first_step_ms", b->first_step_ms);
+    trd__json_put_i64(&w, "steps", b->steps);
+    trd__json_close(&w);
+    return cli_print_json(&w);
+}
+
+static trd_status print_result(bench *b, bool json)
+{
+    figures f = summarize(b);
+    if (json) return print_json(b, &f);
+    print_text(b, &f);
+    return TRD_OK;
 }
 
 static trd_status prepare(bench *b, int words, char **argv)
@@ -198,10 +234,8 @@ static int run(int argc, char **argv)
         return cli_usage_error(&cli_command_bench, "expected \"step\" and a config file");
     trd_status status = prepare(&b, words - 1, argv + 1);
     if (!status) status = run_bench(&b);
-    if (status)
-        code = cli_fail();
-    else
-        print_result(&b, json);
+    if (!status) status = print_result(&b, json);
+    if (status) code = cli_fail();
     trd__free(b.tokens);
     trd__free(b.step_ms);
     trd__free(b.rates);

@@ -7,7 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include <treadle/status.h>
+#include <treadle/log.h>
+
+#include "formats/json.h"
 
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
@@ -47,9 +49,10 @@ int cli_usage_error(const cli_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "treadle: " and the thread's error message; returns CLI_FAILED. */
 int cli_fail(void);
+/* Prints the finished object as one line and frees the writer: what --json promises as the last line. */
+trd_status cli_print_json(trd__json_writer *writer);
 
-/* Sinks that commands share: log lines on standard error. */
-#include <treadle/log.h>
+/* Log lines on standard error. */
 extern const trd_log_sink cli_log;
 
 /* Set by SIGINT and SIGTERM after cli_catch_signals; the second signal ends the program at once. */

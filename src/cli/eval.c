@@ -15,6 +15,18 @@ static trd_status evaluate(cli_run *run, trd_eval_result *result)
     return trd_engine_evaluate(run->engine, run->eval, batches, result);
 }
 
+static trd_status print_json(const cli_run *run, const trd_eval_result *result)
+{
+    trd__json_writer w = {0};
+    trd__json_open_object(&w);
+    trd__json_put_i64(&w, "step", trd_engine_step(run->engine));
+    trd__json_put_f64(&w, "loss", result->loss);
+    trd__json_put_f64(&w, "perplexity", exp(result->loss));
+    trd__json_put_f64(&w, "total_weights", result->total_weights);
+    trd__json_close(&w);
+    return cli_print_json(&w);
+}
+
 static int run_eval(int argc, char **argv)
 {
     bool json = false;
@@ -26,15 +38,12 @@ static int run_eval(int argc, char **argv)
     trd_eval_result result = {0};
     trd_status status = cli_run_config(&run, words, argv);
     if (!status) status = evaluate(&run, &result);
-    if (status)
-        code = cli_fail();
-    else if (json)
-        printf("{\"step\": %lld, \"loss\": %.9g, \"perplexity\": %.9g, \"total_weights\": %.17g}\n",
-               (long long)trd_engine_step(run.engine), result.loss, exp(result.loss), result.total_weights);
-    else
+    if (!status && json)
+        status = print_json(&run, &result);
+    else if (!status)
         printf("step %lld: loss %.6f, perplexity %.4f over %.0f tokens\n",
                (long long)trd_engine_step(run.engine), result.loss, exp(result.loss), result.total_weights);
-    run.options.checkpoint_directory = NULL;
+    if (status) code = cli_fail();
     if (cli_run_close(&run) && !code) code = cli_fail();
     return code;
 }

@@ -3,7 +3,6 @@
 
 #include "base/file.h"
 #include "cli/run.h"
-#include "formats/json.h"
 
 static trd_status export_run(cli_run *run, const char *folder, const char *dtype_name, bool tokenizer)
 {
@@ -31,10 +30,7 @@ static trd_status say_result(const cli_run *run, const char *folder, bool json)
     trd__json_put_string(&w, "folder", folder);
     trd__json_put_i64(&w, "step", step);
     trd__json_close(&w);
-    trd_status status = trd__json_finish(&w);
-    if (!status) printf("%s\n", w.text);
-    trd__json_writer_free(&w);
-    return status;
+    return cli_print_json(&w);
 }
 
 static int run_export(int argc, char **argv)

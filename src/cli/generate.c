@@ -1,15 +1,14 @@
 /* treadle generate: text from a model or from a run's newest checkpoint. */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <treadle/treadle.h>
 
+#include "base/alloc.h"
 #include "base/status.h"
 #include "checkpoint/store.h"
 #include "cli/cli.h"
 #include "cli/generate_prompts.h"
-#include "formats/json.h"
 
 enum { MOST_ROWS = 8, MOST_STOP_IDS = 8 };
 
@@ -169,15 +168,15 @@ static trd_status generate(session *s)
     o.stop_count = stop_ids(s, stops);
     o.on_token = on_token;
     o.user = s;
-    trd_prompt *prompts = calloc((size_t)s->prompts.count, sizeof *prompts);
-    s->results = calloc((size_t)s->prompts.count, sizeof *s->results);
+    trd_prompt *prompts = trd__calloc((size_t)s->prompts.count, sizeof *prompts);
+    s->results = trd__calloc((size_t)s->prompts.count, sizeof *s->results);
     trd_status status = TRD_NO_MEMORY;
     if (prompts && s->results) {
         for (int64_t i = 0; i < s->prompts.count; i++)
             prompts[i] = (trd_prompt){s->prompts.ids[i].ids, (int64_t)s->prompts.ids[i].count};
         status = trd_generate(s->generator, prompts, s->prompts.count, &o, s->results, &s->stats);
     }
-    free(prompts);
+    trd__free(prompts);
     return status;
 }
 
@@ -260,7 +259,7 @@ static trd_status write_json(const session *s, trd__json_writer *w)
     trd__json_put_f64(w, "tokens_per_second", per_second(s->stats.generated_tokens, s->stats.decode_ns));
     trd__json_put_f64(w, "prompt_tokens_per_second", per_second(s->stats.prompt_tokens, s->stats.prefill_ns));
     trd__json_close(w);
-    return trd__json_finish(w);
+    return TRD_OK;
 }
 
 static trd_status report(session *s)
@@ -268,9 +267,8 @@ static trd_status report(session *s)
     if (s->options.json) {
         trd__json_writer writer = {0};
         trd_status status = write_json(s, &writer);
-        if (!status) printf("%s\n", writer.text);
-        trd__json_writer_free(&writer);
-        return status;
+        if (status) trd__json_writer_free(&writer);
+        return status ? status : cli_print_json(&writer);
     }
     TRD_TRY(print_texts(s));
     fflush(stdout);
@@ -297,7 +295,7 @@ static trd_status run_session(session *s)
 static void close_session(session *s)
 {
     for (int64_t i = 0; s->results && i < s->prompts.count; i++) trd_generated_free(&s->results[i]);
-    free(s->results);
+    trd__free(s->results);
     trd_generator_close(s->generator);
     trd_engine_close(s->engine);
     cli_prompts_free(&s->prompts);

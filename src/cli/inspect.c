@@ -4,7 +4,6 @@
 #include <treadle/treadle.h>
 
 #include "cli/cli.h"
-#include "formats/json.h"
 
 static void print_text(const trd_contents *c)
 {
@@ -58,10 +57,7 @@ static trd_status print_json(const trd_contents *c)
     }
     trd__json_close(&w);
     trd__json_close(&w);
-    trd_status status = trd__json_finish(&w);
-    if (!status) printf("%s\n", w.text);
-    trd__json_writer_free(&w);
-    return status;
+    return cli_print_json(&w);
 }
 
 static int run(int argc, char **argv)

@@ -289,19 +289,26 @@ static void print_text(const parity_run *run, const outcome *o)
                o->worst[i] <= 1 ? "" : "  <--");
 }
 
-static void print_json(const session *s, const outcome *outcomes, bool all)
+static trd_status print_json(const session *s, const outcome *outcomes, bool all)
 {
-    printf("{\"case\": \"%s\", \"dtype\": \"%s\", \"unit\": \"share of the tolerance\", \"runs\": {",
-           s->folder, trd_dtype_name(s->dtype));
+    trd__json_writer w = {0};
+    trd__json_open_object(&w);
+    trd__json_put_string(&w, "case", s->folder);
+    trd__json_put_string(&w, "dtype", trd_dtype_name(s->dtype));
+    trd__json_put_string(&w, "unit", "share of the tolerance");
+    trd__json_write_key(&w, "runs");
+    trd__json_open_object(&w);
     for (int r = 0; r < s->c->run_count; r++) {
-        printf("%s\"%s\": {", r ? ", " : "", s->c->runs[r].name);
-        for (int i = 0; i < CHECK_COUNT; i++) {
-            double worst = outcomes[r].worst[i];
-            printf(isfinite(worst) ? "\"%s\": %.6g, " : "\"%s\": null, ", checks[i].name, worst);
-        }
-        printf("\"passed\": %s}", passed(&outcomes[r]) ? "true" : "false");
+        trd__json_write_key(&w, s->c->runs[r].name);
+        trd__json_open_object(&w);
+        for (int i = 0; i < CHECK_COUNT; i++) trd__json_put_f64(&w, checks[i].name, outcomes[r].worst[i]);
+        trd__json_put_bool(&w, "passed", passed(&outcomes[r]));
+        trd__json_close(&w);
     }
-    printf("}, \"passed\": %s}\n", all ? "true" : "false");
+    trd__json_close(&w);
+    trd__json_put_bool(&w, "passed", all);
+    trd__json_close(&w);
+    return cli_print_json(&w);
 }
 
 static const tolerances *choose_limits(const parity_case *c, trd_dtype dtype)
@@ -324,7 +331,7 @@ static int run_case(session *s, bool json)
         all = all && passed(&outcomes[r]);
         if (!json) print_text(&s->c->runs[r], &outcomes[r]);
     }
-    if (!status && json) print_json(s, outcomes, all);
+    if (!status && json) status = print_json(s, outcomes, all);
     trd__free(outcomes);
     if (status) return cli_fail();
     return all ? CLI_DONE : CLI_FAILED;

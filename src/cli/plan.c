@@ -22,18 +22,22 @@ static void print_plan(const trd_plan *p)
         printf("  %-20s %12s\n", rows[i].name, cli_bytes(rows[i].bytes));
 }
 
-static void print_json(const trd_plan *p)
+static trd_status print_json(const trd_plan *p)
 {
-    printf("{\"parameters\": %lld, \"flops_per_step\": %.0f, \"parameter_bytes\": %llu, \"optimizer_bytes\": "
-           "%llu, "
-           "\"gradient_bytes\": %llu, \"input_bytes\": %llu, \"activation_bytes\": %llu, \"scratch_bytes\": "
-           "%llu, "
-           "\"peak_bytes\": %llu, \"checkpoint_bytes\": %llu}\n",
-           (long long)p->parameters, p->flops_per_step, (unsigned long long)p->parameter_bytes,
-           (unsigned long long)p->optimizer_bytes, (unsigned long long)p->gradient_bytes,
-           (unsigned long long)p->input_bytes, (unsigned long long)p->activation_bytes,
-           (unsigned long long)p->scratch_bytes, (unsigned long long)p->peak_bytes,
-           (unsigned long long)p->checkpoint_bytes);
+    trd__json_writer w = {0};
+    trd__json_open_object(&w);
+    trd__json_put_i64(&w, "parameters", p->parameters);
+    trd__json_put_i64(&w, "flops_per_step", (int64_t)p->flops_per_step);
+    trd__json_put_i64(&w, "parameter_bytes", (int64_t)p->parameter_bytes);
+    trd__json_put_i64(&w, "optimizer_bytes", (int64_t)p->optimizer_bytes);
+    trd__json_put_i64(&w, "gradient_bytes", (int64_t)p->gradient_bytes);
+    trd__json_put_i64(&w, "input_bytes", (int64_t)p->input_bytes);
+    trd__json_put_i64(&w, "activation_bytes", (int64_t)p->activation_bytes);
+    trd__json_put_i64(&w, "scratch_bytes", (int64_t)p->scratch_bytes);
+    trd__json_put_i64(&w, "peak_bytes", (int64_t)p->peak_bytes);
+    trd__json_put_i64(&w, "checkpoint_bytes", (int64_t)p->checkpoint_bytes);
+    trd__json_close(&w);
+    return cli_print_json(&w);
 }
 
 static int run(int argc, char **argv)
@@ -48,12 +52,11 @@ static int run(int argc, char **argv)
     if (trd_config_load(argv[0], (const char *const *)argv + 1, words - 1, &config)) return cli_fail();
     trd_status status = trd_plan_options(trd_config_engine(config), &plan);
     trd_config_free(config);
-    if (status) return cli_fail();
-    if (json)
-        print_json(&plan);
-    else
+    if (!status && json)
+        status = print_json(&plan);
+    else if (!status)
         print_plan(&plan);
-    return CLI_DONE;
+    return status ? cli_fail() : CLI_DONE;
 }
 
 const cli_command cli_command_plan = {
@@ -62,8 +65,10 @@ const cli_command cli_command_plan = {
     .usage = "CONFIG.yml [key=value ...] [--json]",
     .help = "Compiles the programs of a config without loading or allocating weights and prints what a step "
             "will need.\n"
-            "Presets for model_name: smollm2-135m, smollm2-360m, smollm2-1.7b, llama3.2-1b, llama3.2-3b, "
-            "llama3.1-8b,\n"
-            "qwen2.5-0.5b, -1.5b, -3b, -7b, qwen3-0.6b, -1.7b, -4b, -8b, -14b, -32b, tiny.\n\n"
+            "Presets for model_name:\n"
+#define TRD_PRESET(name, ...) "  " name "\n"
+#include "nn/models/presets.def"
+#undef TRD_PRESET
+            "\n"
             "  --json   one JSON object",
     .run = run};

@@ -20,15 +20,16 @@ typedef struct cli_run {
 
 /* Loads the config; words are CONFIG.yml and overrides. */
 trd_status cli_run_config(cli_run *run, int words, char **argv);
-/* Makes the run's folder with log.txt; log lines go to both standard error and the file. */
+/* Makes the run's folder with log.txt; log lines go to the file, warnings and errors to standard error
+ * too. */
 trd_status cli_run_folder(cli_run *run);
 /* Writes config.yml, once the engine holds the folder's lock: a second process must not change it. */
 trd_status cli_run_save_config(const cli_run *run);
 /* Opens the loaders; steps follow from num_epochs when the config gives no steps. */
 trd_status cli_run_data(cli_run *run, bool train, bool eval);
-/* Engine with the supervised loss, restored from the newest checkpoint if there is one. sinks: metrics.jsonl,
- * TensorBoard, report.html and progress. */
-trd_status cli_run_engine(cli_run *run, bool sinks);
+/* Engine with the supervised loss, restored from the newest checkpoint if there is one. with_sinks:
+ * metrics.jsonl, TensorBoard, report.html and progress. */
+trd_status cli_run_engine(cli_run *run, bool with_sinks);
 /* Closes everything; returns the engine's last error. */
 trd_status cli_run_close(cli_run *run);
 

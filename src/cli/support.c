@@ -4,8 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <treadle/log.h>
-
 #include "base/clock.h"
 #include "cli/cli.h"
 
@@ -13,6 +11,14 @@ int cli_fail(void)
 {
     fprintf(stderr, "treadle: %s\n", trd_error_message());
     return CLI_FAILED;
+}
+
+trd_status cli_print_json(trd__json_writer *writer)
+{
+    trd_status status = trd__json_finish(writer);
+    if (status == TRD_OK) printf("%s\n", writer->text);
+    trd__json_writer_free(writer);
+    return status;
 }
 
 static void write_line(void *user, trd_log_level level, const char *line)

@@ -5,7 +5,6 @@
 
 #include "base/status.h"
 #include "cli/run.h"
-#include "formats/json.h"
 
 static bool was_stopped(const cli_run *run)
 {
@@ -44,19 +43,16 @@ static trd_status print_json(const cli_run *run)
     trd__json_writer w = {0};
     trd_step_metrics train, eval;
     TRD_TRY(trd_engine_get_metrics(run->engine, false, &train));
+    TRD_TRY(trd_engine_get_eval_metrics(run->engine, &eval));
     trd__json_open_object(&w);
     trd__json_put_string(&w, "run", run->folder);
     trd__json_put_i64(&w, "step", trd_engine_step(run->engine));
     trd__json_put_i64(&w, "steps", run->options.steps);
     trd__json_put_bool(&w, "stopped", was_stopped(run));
     put_loss(&w, "loss", &train);
-    trd_status status = trd_engine_get_eval_metrics(run->engine, &eval);
-    if (!status) put_loss(&w, "eval_loss", &eval);
+    put_loss(&w, "eval_loss", &eval);
     trd__json_close(&w);
-    if (!status) status = trd__json_finish(&w);
-    if (!status) printf("%s\n", w.text);
-    trd__json_writer_free(&w);
-    return status;
+    return cli_print_json(&w);
 }
 
 static trd_status train(cli_run *run)

@@ -10,11 +10,16 @@ static int run(int argc, char **argv)
     int words, code = cli_parse(&cli_command_version, options, argc, argv, &words);
     if (code) return code;
     if (words) return cli_usage_error(&cli_command_version, "takes no argument, found \"%s\"", argv[0]);
-    if (json)
-        printf("{\"version\": \"%s\", \"api\": %d}\n", trd_version(), TRD_API_VERSION);
-    else
+    if (!json) {
         printf("treadle %s (API %d)\n", trd_version(), TRD_API_VERSION);
-    return CLI_DONE;
+        return CLI_DONE;
+    }
+    trd__json_writer w = {0};
+    trd__json_open_object(&w);
+    trd__json_put_string(&w, "version", trd_version());
+    trd__json_put_i64(&w, "api", TRD_API_VERSION);
+    trd__json_close(&w);
+    return cli_print_json(&w) ? cli_fail() : CLI_DONE;
 }
 
 const cli_command cli_command_version = {
