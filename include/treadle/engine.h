@@ -115,8 +115,8 @@ typedef enum trd_aggregation {
     TRD_AGGREGATE_MAX
 } trd_aggregation;
 /* A host-side metric of the current step; aggregated over its micro-batches. */
-TRD_API trd_status trd_engine_record_metric(trd_engine *engine, const char *name, double value,
-                                            trd_aggregation aggregation);
+TRD_API trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, double value,
+                                             trd_aggregation aggregation);
 typedef struct trd_step_metrics {
     int64_t step; /* updates done with it, from 1; -1: empty */
     const trd_metric *metrics;

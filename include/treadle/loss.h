@@ -49,7 +49,7 @@ TRD_API void trd_loss_add_metric(trd_builder *b, trd_loss_output *output, const 
 /* Supervised fine-tuning: negative log-likelihood of the weighted tokens; user: const trd_sft_options * or
  * NULL. */
 typedef struct trd_sft_options {
-    double z_loss_multiplier; /* must be 0 today: the log-partition penalty is not built */
+    double z_loss_multiplier; /* of the squared log-sum-exp of the logits; 0: off, and nothing is computed */
 } trd_sft_options;
 TRD_API trd_loss_output trd_loss_sft(trd_builder *b, const trd_model *model, const trd_inputs *in,
                                      void *user);

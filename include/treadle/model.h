@@ -59,6 +59,10 @@ TRD_API trd_value trd_model_hidden(trd_builder *b, const trd_model *model, const
  * where weights (B, T) f32 is 0 (such rows cost nothing on the CPU). weights null: every predicted token. */
 TRD_API trd_value trd_model_token_logprobs(trd_builder *b, const trd_model *model, const trd_inputs *in,
                                            trd_value weights);
+/* The same, and in log_sums (may be NULL) the log-sum-exp of the logits that predict each token: (B, T) f32,
+ * 0 where the log-probability is. A loss that depends on log_sums forms the logits twice. */
+TRD_API trd_value trd_model_token_statistics(trd_builder *b, const trd_model *model, const trd_inputs *in,
+                                             trd_value weights, trd_value *log_sums);
 /* Logits (B, T, V) f32 of all rows: for generation and small models. */
 TRD_API trd_value trd_model_logits(trd_builder *b, const trd_model *model, const trd_inputs *in);
 

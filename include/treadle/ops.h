@@ -136,9 +136,11 @@ TRD_API trd_value trd_attention(trd_builder *b, trd_value q, trd_value k, trd_va
 
 /* log p(target) per row: log_softmax(hidden W^T / temperature)[target]. hidden (B, T, C), weight (V, C),
  * targets (B, T) i32, row_mask (B, T) bool or null (all rows): (B, T) f32, 0 on rows outside the mask, which
- * cost nothing on the CPU. Never holds all logits. row_mask and targets are not differentiable. */
+ * cost nothing on the CPU. Never holds all logits. row_mask and targets are not differentiable. log_sums (may
+ * be NULL) receives the log-sum-exp of each row's logits / temperature, of the same shape, 0 outside the
+ * mask. */
 TRD_API trd_value trd_token_logprobs(trd_builder *b, trd_value hidden, trd_value weight, trd_value targets,
-                                     trd_value row_mask, double temperature);
+                                     trd_value row_mask, double temperature, trd_value *log_sums);
 
 #ifdef __cplusplus
 }

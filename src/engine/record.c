@@ -25,8 +25,8 @@ static void aggregate(trd__host_metric *metric, double value)
     metric->count++;
 }
 
-trd_status trd_engine_record_metric(trd_engine *engine, const char *name, double value,
-                                    trd_aggregation aggregation)
+trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, double value,
+                                     trd_aggregation aggregation)
 {
     TRD_TRY(trd__engine_check(engine));
     if (!name || !*name)

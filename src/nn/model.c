@@ -218,15 +218,31 @@ trd_value trd_model_logits(trd_builder *b, const trd_model *model, const trd_inp
     return trd_cast(b, trd_linear(b, hidden, model->type->head(b, model, in)), TRD_F32);
 }
 
+/* A (B, T) value of hidden rows moved to the tokens they predict. */
+static trd_value to_predicted(trd_builder *b, trd_value rows, int64_t length)
+{
+    return trd_pad(b, trd_slice(b, rows, 1, 0, length - 1), 1, 1, 0, 0);
+}
+
 trd_value trd_model_token_logprobs(trd_builder *b, const trd_model *model, const trd_inputs *in,
                                    trd_value weights)
+{
+    return trd_model_token_statistics(b, model, in, weights, NULL);
+}
+
+trd_value trd_model_token_statistics(trd_builder *b, const trd_model *model, const trd_inputs *in,
+                                     trd_value weights, trd_value *log_sums)
 {
     trd_value ids = trd_inputs_get(b, in, "token_ids");
     trd_value segments = trd_inputs_get(b, in, "segment_ids");
     trd_value hidden = trd_model_hidden(b, model, in);
     if (trd_is_null(hidden)) return hidden;
     int64_t length = trd_value_shape(ids).dim[1];
-    if (length < 2) return trd_constant_fill(b, TRD_F32, trd_value_shape(ids), 0); /* nothing is predicted */
+    if (length < 2) { /* nothing is predicted */
+        trd_value zeros = trd_constant_fill(b, TRD_F32, trd_value_shape(ids), 0);
+        if (log_sums) *log_sums = zeros;
+        return zeros;
+    }
     /* Row t-1 of hidden predicts token t: ids, segments and weights move one to the left, the result back. */
     trd_value next = trd_slice(b, segments, 1, 1, length);
     trd_value same = trd_and(b, trd_equal(b, next, trd_slice(b, segments, 1, 0, length - 1)),
@@ -236,6 +252,8 @@ trd_value trd_model_token_logprobs(trd_builder *b, const trd_model *model, const
                        trd_not_equal(b, trd_slice(b, weights, 1, 1, length), trd_scalar(b, TRD_F32, 0)));
     trd_value mask = trd_pad(b, same, 1, 0, 1, 0);
     trd_value targets = trd_pad(b, trd_slice(b, ids, 1, 1, length), 1, 0, 1, 0);
-    trd_value logprobs = trd_token_logprobs(b, hidden, model->type->head(b, model, in), targets, mask, 1.0);
-    return trd_name(b, trd_pad(b, trd_slice(b, logprobs, 1, 0, length - 1), 1, 1, 0, 0), "token_logprobs");
+    trd_value head = model->type->head(b, model, in);
+    trd_value logprobs = trd_token_logprobs(b, hidden, head, targets, mask, 1.0, log_sums);
+    if (log_sums) *log_sums = to_predicted(b, *log_sums, length);
+    return trd_name(b, to_predicted(b, logprobs, length), "token_logprobs");
 }

@@ -1,13 +1,15 @@
 /* log p(target) per row of hidden: log_softmax(hidden W^T / temperature)[target], 0 outside row_mask. The
  * gradient op forms the logits again, blockwise; where the cotangent is known up front (it does not depend on
  * the log-probabilities) merge_gradient lets that op stand for the forward one too, so the logits are formed
- * once. Rows outside the mask give 0 and take no part, whatever they hold. */
+ * once. The second result is the log-sum-exp of the row's logits (a z-loss is made of it); a loss that
+ * depends on it forms the logits twice. Rows outside the mask give 0 and take no part, whatever they hold. */
 #include <stdio.h>
 
 #include "ops/rules.h"
 
-enum { HIDDEN, WEIGHT, TARGETS, ROW_MASK, D_LOGPROBS, ACCUMULATOR, INPUTS = 4, GRAD_INPUTS = 6 };
-enum { LOGPROBS, D_HIDDEN, D_WEIGHT, GRAD_RESULTS };
+enum { HIDDEN, WEIGHT, TARGETS, ROW_MASK, D_LOGPROBS, ACCUMULATOR, D_LOG_SUMS, GRAD_INPUTS, INPUTS = 4 };
+enum { LOGPROBS, LOG_SUMS, RESULTS };
+enum { D_HIDDEN = 1, D_WEIGHT, GRAD_LOG_SUMS, GRAD_RESULTS };
 
 /* Checks the operands both ops have; rows is hidden's shape without its last axis. */
 static trd_status check_operands(const trd_node *n, trd_shape *rows)
@@ -38,7 +40,7 @@ static trd_status infer(const trd_node *n, trd__type *results)
 {
     trd_shape rows;
     TRD_TRY(check_operands(n, &rows));
-    results[LOGPROBS] = logprobs_type(n, &rows);
+    results[LOGPROBS] = results[LOG_SUMS] = logprobs_type(n, &rows);
     return TRD_OK;
 }
 
@@ -48,7 +50,10 @@ static trd_status grad_infer(const trd_node *n, trd__type *results)
     trd_shape rows;
     TRD_TRY(check_operands(n, &rows));
     results[LOGPROBS] = logprobs_type(n, &rows);
+    results[GRAD_LOG_SUMS] = results[LOGPROBS];
     TRD_TRY(trd__want_type(n, D_LOGPROBS, "d_logprobs", results[LOGPROBS].dtype, &rows));
+    if (trd__operand(n, D_LOG_SUMS))
+        TRD_TRY(trd__want_type(n, D_LOG_SUMS, "d_log_sums", results[LOGPROBS].dtype, &rows));
     results[D_HIDDEN] = *trd__operand(n, HIDDEN);
     results[D_WEIGHT] = *trd__operand(n, WEIGHT);
     results[D_WEIGHT].dtype = attr->weight_grad_dtype;
@@ -57,13 +62,17 @@ static trd_status grad_infer(const trd_node *n, trd__type *results)
 }
 
 /* The gradient op of the forward node n. */
-static const trd_node *grad_node(trd_builder *b, const trd_node *n, trd_value d_logprobs, bool merged)
+static const trd_node *grad_node(trd_builder *b, const trd_node *n, const trd_value *dy, bool merged)
 {
     trd__token_logprobs_attr attr = *(const trd__token_logprobs_attr *)n->attr;
     attr.weight_grad_dtype = trd__operand(n, WEIGHT)->dtype;
     attr.merged = merged;
-    trd_value inputs[GRAD_INPUTS] = {n->inputs[HIDDEN], n->inputs[WEIGHT], n->inputs[TARGETS],
-                                     n->inputs[ROW_MASK], d_logprobs};
+    trd_value d_logprobs = dy[LOGPROBS];
+    if (trd_is_null(d_logprobs))
+        d_logprobs = trd_constant_fill(b, n->results[LOGPROBS].dtype, n->results[LOGPROBS].shape, 0);
+    trd_value inputs[GRAD_INPUTS] = {n->inputs[HIDDEN],   n->inputs[WEIGHT], n->inputs[TARGETS],
+                                     n->inputs[ROW_MASK], d_logprobs,        (trd_value){NULL, 0},
+                                     dy[LOG_SUMS]};
     return trd__node_add(b, &trd__op_token_logprobs_grad, &attr, inputs, GRAD_INPUTS);
 }
 
@@ -75,15 +84,16 @@ static void take_gradients(const trd_node *grad, const bool *needs, trd_value *d
 
 static void gradient(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs, trd_value *dx)
 {
-    take_gradients(grad_node(b, n, dy[0], false), needs, dx);
+    take_gradients(grad_node(b, n, dy, false), needs, dx);
 }
 
 static bool merge_gradient(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs,
                            trd_value *results, trd_value *dx)
 {
-    const trd_node *grad = grad_node(b, n, dy[0], true);
+    const trd_node *grad = grad_node(b, n, dy, true);
     take_gradients(grad, needs, dx);
-    results[0] = trd__result(grad, LOGPROBS);
+    results[LOGPROBS] = trd__result(grad, LOGPROBS);
+    results[LOG_SUMS] = trd__result(grad, GRAD_LOG_SUMS);
     return true;
 }
 
@@ -118,9 +128,9 @@ static double grad_flops(const trd_node *n)
 /* -- expansion -- */
 
 /* What both expansions need, rows flattened: hidden (R, C) and weight (V, C) in the compute dtype, targets
- * and mask (R), probabilities (R, V) and log-probabilities (R). */
+ * and mask (R), probabilities (R, V), log-probabilities and log-sum-exps (R). */
 typedef struct softmax {
-    trd_value hidden, weight, targets, mask, probabilities, logprobs;
+    trd_value hidden, weight, targets, mask, probabilities, logprobs, log_sums;
 } softmax;
 
 static softmax build_softmax(trd_builder *b, const trd_node *n)
@@ -141,18 +151,21 @@ static softmax build_softmax(trd_builder *b, const trd_node *n)
     s.targets = trd__mask(b, s.mask, s.targets);
     trd_value logits = trd_matmul(b, s.hidden, s.weight, false, true, wide);
     logits = trd__times(b, logits, 1 / attr->temperature);
-    trd_value shifted = trd_sub(b, logits, trd_reduce_max(b, logits, 1u << 1, true));
+    trd_value largest = trd_reduce_max(b, logits, 1u << 1, true), shifted = trd_sub(b, logits, largest);
     trd_value weights = trd_exp(b, shifted), total = trd__sum_last(b, weights);
     s.probabilities = trd_div(b, weights, total);
     trd_value target = trd_take_last(b, shifted, s.targets);
-    trd_value logprobs = trd_sub(b, target, trd_log(b, trd_reshape(b, total, TRD__SHAPE(rows))));
-    s.logprobs = trd__mask(b, s.mask, logprobs);
+    trd_value log_total = trd_log(b, trd_reshape(b, total, TRD__SHAPE(rows)));
+    s.logprobs = trd__mask(b, s.mask, trd_sub(b, target, log_total));
+    s.log_sums = trd__mask(b, s.mask, trd_add(b, trd_reshape(b, largest, TRD__SHAPE(rows)), log_total));
     return s;
 }
 
 static void expand(trd_builder *b, const trd_node *n, trd_value *results)
 {
-    results[LOGPROBS] = trd_reshape(b, build_softmax(b, n).logprobs, n->results[LOGPROBS].shape);
+    softmax s = build_softmax(b, n);
+    results[LOGPROBS] = trd_reshape(b, s.logprobs, n->results[LOGPROBS].shape);
+    results[LOG_SUMS] = trd_reshape(b, s.log_sums, n->results[LOG_SUMS].shape);
 }
 
 static void grad_expand(trd_builder *b, const trd_node *n, trd_value *results)
@@ -160,12 +173,17 @@ static void grad_expand(trd_builder *b, const trd_node *n, trd_value *results)
     const trd__token_logprobs_attr *attr = n->attr;
     softmax s = build_softmax(b, n);
     results[LOGPROBS] = trd_reshape(b, s.logprobs, n->results[LOGPROBS].shape);
+    results[GRAD_LOG_SUMS] = trd_reshape(b, s.log_sums, n->results[GRAD_LOG_SUMS].shape);
     trd_dtype wide = trd_value_dtype(s.hidden);
     trd_shape rows = trd_value_shape(s.targets);
     trd_value d_logprobs = trd__mask(b, s.mask, trd_reshape(b, n->inputs[D_LOGPROBS], rows));
+    trd_value d_all = d_logprobs; /* what every logit takes, times its probability */
+    if (!trd_is_null(n->inputs[D_LOG_SUMS]))
+        d_all = trd_sub(b, d_all, trd__mask(b, s.mask, trd_reshape(b, n->inputs[D_LOG_SUMS], rows)));
     d_logprobs = trd__times(b, d_logprobs, 1 / attr->temperature);
+    d_all = trd__times(b, d_all, 1 / attr->temperature);
     trd_value chosen = trd__put_last(b, d_logprobs, s.targets, trd_value_shape(s.weight).dim[0]);
-    trd_value spread = trd_mul(b, s.probabilities, trd__unsqueeze(b, d_logprobs, 1));
+    trd_value spread = trd_mul(b, s.probabilities, trd__unsqueeze(b, d_all, 1));
     trd_value d_logits = trd_sub(b, chosen, spread);
     trd_value d_hidden = trd_matmul(b, d_logits, s.weight, false, false, wide);
     const trd__type *hidden = &n->results[D_HIDDEN];
@@ -183,18 +201,20 @@ static void print(const trd_node *n, char *text, size_t bytes)
 }
 
 trd_value trd_token_logprobs(trd_builder *b, trd_value hidden, trd_value weight, trd_value targets,
-                             trd_value row_mask, double temperature)
+                             trd_value row_mask, double temperature, trd_value *log_sums)
 {
     trd__token_logprobs_attr attr = {.temperature = temperature};
     trd_value inputs[INPUTS] = {hidden, weight, targets, row_mask};
-    return trd__add_node(b, &trd__op_token_logprobs, &attr, inputs, INPUTS);
+    const trd_node *n = trd__node_add(b, &trd__op_token_logprobs, &attr, inputs, INPUTS);
+    if (log_sums) *log_sums = trd__result(n, LOG_SUMS);
+    return trd__result(n, LOGPROBS);
 }
 
 const trd_op trd__op_token_logprobs = {.name = "token_logprobs",
                                        .min_inputs = INPUTS,
                                        .max_inputs = INPUTS,
                                        .optional_inputs = 1u << ROW_MASK,
-                                       .results = 1,
+                                       .results = RESULTS,
                                        .attr_size = sizeof(trd__token_logprobs_attr),
                                        .cost = TRD__COST_PRODUCT,
                                        .infer = infer,
@@ -207,7 +227,8 @@ const trd_op trd__op_token_logprobs = {.name = "token_logprobs",
 const trd_op trd__op_token_logprobs_grad = {.name = "token_logprobs_grad",
                                             .min_inputs = GRAD_INPUTS,
                                             .max_inputs = GRAD_INPUTS,
-                                            .optional_inputs = 1u << ROW_MASK | 1u << ACCUMULATOR,
+                                            .optional_inputs =
+                                                1u << ROW_MASK | 1u << ACCUMULATOR | 1u << D_LOG_SUMS,
                                             .results = GRAD_RESULTS,
                                             .attr_size = sizeof(trd__token_logprobs_attr),
                                             .flags = TRD__OP_ALIASES,

@@ -80,7 +80,7 @@ static trd_value build_loss(trd_builder *b, const trd_value *w, const trd_value 
     for (int i = 0; i < LAYERS; i++) x = block(b, w, &rows, x); /* the same weights: long chains */
     x = trd_rms_norm(b, x, w[FINAL], 1e-5);
     trd_value mask = trd_not_equal(b, in[WEIGHTS], trd_scalar(b, trd_value_dtype(in[WEIGHTS]), 0));
-    trd_value logprobs = trd_token_logprobs(b, x, w[EMBED], in[TARGETS], mask, 1.0);
+    trd_value logprobs = trd_token_logprobs(b, x, w[EMBED], in[TARGETS], mask, 1.0, NULL);
     if (!merged) logprobs = trd_exp(b, trd_mul(b, logprobs, trd_scalar(b, trd_value_dtype(logprobs), 0.5)));
     return trd_neg(b, trd_sum_all(b, trd_mul(b, logprobs, in[WEIGHTS])));
 }

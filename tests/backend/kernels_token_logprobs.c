@@ -26,6 +26,15 @@ static void make_operands(kernel_case *c, const sizes *s, trd_dtype dtype, mask 
     for (int64_t i = 0; i < s->batch * s->length; i++) on[i] = kind == MASK_SOME && i % 5 != 1;
 }
 
+/* d_log_sums, for every second seed. */
+static void case_log_sum_gradient(kernel_case *c, trd_shape rows, uint64_t seed)
+{
+    if (seed % 2)
+        case_random(c, TRD_F32, rows, 1.0);
+    else
+        case_null(c);
+}
+
 static void check(const sizes *s, trd_dtype dtype, mask kind, int form, uint64_t seed)
 {
     trd_dtype out = form == 3 ? TRD_F32 : dtype;
@@ -37,9 +46,11 @@ static void check(const sizes *s, trd_dtype dtype, mask kind, int form, uint64_t
     if (form) case_random(&c, TRD_F32, rows, 1.0);
     if (form == 1) case_null(&c);
     if (form > 1) case_random(&c, out, TRD__SHAPE(s->vocabulary, s->channels), 1.0);
+    if (form) case_log_sum_gradient(&c, rows, seed);
     case_output(&c, TRD_F32, rows);
     if (form) case_output(&c, dtype, TRD__SHAPE(s->batch, s->length, s->channels));
     if (form) case_output(&c, out, TRD__SHAPE(s->vocabulary, s->channels));
+    case_output(&c, TRD_F32, rows); /* log-sum-exps */
     case_compare(&c, trd__cpu_token_logprobs, "blocks", dtype == TRD_F32 ? 5e-6 : 6e-3);
     case_free(&c);
 }
@@ -66,9 +77,11 @@ static void logprobs(const trd_op *op, const sizes *s, mask kind, float *values)
     if (op == &trd__op_token_logprobs_grad) {
         case_random(&c, TRD_F32, TRD__SHAPE(s->batch, s->length), 1.0);
         case_null(&c);
+        case_null(&c);
         case_output(&c, TRD_F32, TRD__SHAPE(s->batch, s->length, s->channels));
         case_output(&c, TRD_F32, TRD__SHAPE(s->vocabulary, s->channels));
     }
+    case_output(&c, TRD_F32, TRD__SHAPE(s->batch, s->length)); /* log-sum-exps */
     case_run(&c, kernel_named(trd__cpu_token_logprobs, op, "blocks"), trd__cpu_detect(), 2, c.outputs);
     memcpy(values, c.outputs[0].data, tensor_bytes(&c.outputs[0]));
     case_free(&c);

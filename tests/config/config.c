@@ -121,7 +121,7 @@ static void wrong_values(void **state)
         {"learning_rate: .inf", "learning_rate: expected a number"},
         {"learning_rate: -1", "learning_rate: expected 0 to 1000, found -1"},
         {"adam_b1: 1", "adam_b1: expected 0 to 0.999999999, found 1"},
-        {"z_loss_multiplier: 1e-4", "z_loss_multiplier: expected 0 to 0, found 1e-4"},
+        {"z_loss_multiplier: 2", "z_loss_multiplier: expected 0 to 1, found 2"},
         {"packing: yes", "packing: expected true or false, found \"yes\""},
         {"packing: 1", "packing: expected true or false, found \"1\""},
         {"packing: 'true'", "packing: expected true or false, found the quoted text \"true\""},

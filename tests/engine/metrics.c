@@ -174,12 +174,12 @@ static void host_metrics_aggregate(void **state)
     trd_engine *engine = test_engine(&o);
     for (int v = 1; v <= 3; v++) {
         test_batch b;
-        for (int a = 0; a < 5; a++) OK(trd_engine_record_metric(engine, names[a], v, (trd_aggregation)a));
+        for (int a = 0; a < 5; a++) OK(trd_engine_record_metrics(engine, names[a], v, (trd_aggregation)a));
         OK(trd_engine_fwd_bwd(engine, test_batch_fill(&b, (uint64_t)v)));
     }
-    assert_int_equal(trd_engine_record_metric(engine, "mean", 1, TRD_AGGREGATE_SUM), TRD_INVALID_ARGUMENT);
+    assert_int_equal(trd_engine_record_metrics(engine, "mean", 1, TRD_AGGREGATE_SUM), TRD_INVALID_ARGUMENT);
     OK(trd_engine_update(engine));
-    OK(trd_engine_record_metric(engine, "mean", 50, TRD_AGGREGATE_MEAN)); /* of the next step */
+    OK(trd_engine_record_metrics(engine, "mean", 50, TRD_AGGREGATE_MEAN)); /* of the next step */
     for (int a = 0; a < 5; a++) assert_true(test_metric(engine, names[a]) == expected[a]);
     step_once(engine, 9);
     assert_true(test_metric(engine, "mean") == 50);

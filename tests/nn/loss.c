@@ -88,22 +88,6 @@ static void named_inputs(void **state)
     trd_builder_free(b);
 }
 
-static void z_loss_is_refused(void **state)
-{
-    (void)state;
-    trd_engine_options o = test_options();
-    trd_engine *engine = test_engine(&o);
-    trd_sft_options options = {.z_loss_multiplier = 1e-4};
-    test_batch batch;
-    OK(trd_engine_with_loss_fn(engine, trd_loss_sft, &options));
-    assert_int_equal(trd_engine_fwd_bwd(engine, test_batch_fill(&batch, 1)), TRD_UNSUPPORTED);
-    expect_message("z_loss_multiplier");
-    options.z_loss_multiplier = 0;
-    OK(trd_engine_with_loss_fn(engine, trd_loss_sft, &options));
-    OK(trd_engine_fwd_bwd(engine, &batch.batch));
-    OK(trd_engine_close(engine));
-}
-
 static trd_value logits_of(trd_builder *b, const trd_model *model, const trd_inputs *in, void *user)
 {
     (void)user;
@@ -170,13 +154,63 @@ static void logprobs_of_single_tokens(void **state)
     OK(trd_engine_close(engine));
 }
 
+/* Loss of one step with the SFT loss under options. */
+static double first_loss(trd_engine *engine, const trd_batch *rows, trd_sft_options *options)
+{
+    trd_step_metrics m;
+    OK(trd_engine_with_loss_fn(engine, trd_loss_sft, options));
+    OK(trd_engine_eval_begin(engine));
+    OK(trd_engine_eval_step(engine, rows));
+    OK(trd_engine_eval_end(engine));
+    OK(trd_engine_get_eval_metrics(engine, &m));
+    for (int k = 0; k < m.count; k++)
+        if (strcmp(m.metrics[k].name, "loss") == 0) return m.metrics[k].value;
+    fail_msg("no loss among the metrics");
+    return 0;
+}
+
+/* Loss and aux metric with the penalty, against the sums of log-probabilities and log-sum-exps on the host.
+ */
+static void z_loss(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_options();
+    trd_engine *engine = test_engine(&o);
+    trd_sft_options options = {.z_loss_multiplier = 0.25};
+    test_batch batch;
+    const trd_batch *rows = test_batch_fill(&batch, 1);
+    int64_t vocabulary = trd_model_describe(trd_engine_model(engine)).vocab;
+    size_t tokens = (size_t)(rows->rows * rows->length), count = tokens * (size_t)vocabulary;
+    float *logits = malloc(count * sizeof *logits);
+    assert_non_null(logits);
+    OK(trd_engine_fwd_only(engine, logits_of, NULL, rows, logits, count * sizeof *logits));
+    double penalty = 0, weights = 0;
+    for (size_t i = 0; i < tokens; i++) {
+        if (i % (size_t)rows->length == 0) continue;
+        double weight = rows->loss_weights ? (double)rows->loss_weights[i] : 1.0;
+        bool same =
+            !rows->segment_ids || (rows->segment_ids[i] == rows->segment_ids[i - 1] && rows->segment_ids[i]);
+        if (!same) continue;
+        const float *row = logits + (i - 1) * (size_t)vocabulary;
+        double sum = 0;
+        for (int64_t v = 0; v < vocabulary; v++) sum += exp((double)row[v]);
+        penalty += 0.25 * weight * log(sum) * log(sum);
+        weights += weight;
+    }
+    double plain = first_loss(engine, rows, NULL), with = first_loss(engine, rows, &options);
+    assert_true(fabs(with - plain - penalty / weights) < 1e-5 * with);
+    assert_true(penalty > 0);
+    free(logits);
+    OK(trd_engine_close(engine));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(compute_scale),
         cmocka_unit_test(metrics_of_a_loss),
         cmocka_unit_test(named_inputs),
-        cmocka_unit_test(z_loss_is_refused),
+        cmocka_unit_test(z_loss),
         cmocka_unit_test(logprobs_of_packed_rows),
         cmocka_unit_test(logprobs_of_single_tokens),
     };

@@ -86,7 +86,7 @@ static trd_value scale_differs(trd_builder *b, const trd_value *in)
 static trd_value cold(trd_builder *b, const trd_value *in)
 {
     trd_value targets = trd_iota(b, TRD_I32, TRD__SHAPE(3), 0);
-    return trd_token_logprobs(b, in[0], in[0], targets, (trd_value){NULL, 0}, 0);
+    return trd_token_logprobs(b, in[0], in[0], targets, (trd_value){NULL, 0}, 0, NULL);
 }
 static trd_value odd_heads(trd_builder *b, const trd_value *in)
 {
@@ -154,7 +154,7 @@ static void model_flops_of_a_step(void **state)
     trd_value k = trd_reshape(b, trd_linear(b, in[0], in[2]), TRD__SHAPE(B, T, G, D));
     trd_value out = trd_reshape(b, trd_attention(b, q, k, k, &rows), TRD__SHAPE(B, T, H * D));
     trd_value hidden = trd_linear(b, out, in[3]);
-    trd_value logprobs = trd_token_logprobs(b, hidden, in[4], in[5], (trd_value){NULL, 0}, 1);
+    trd_value logprobs = trd_token_logprobs(b, hidden, in[4], in[5], (trd_value){NULL, 0}, 1, NULL);
     small_tensor accumulators[5];
     for (int i = 0; i < 5; i++)
         accumulators[i] = (small_tensor){.name = "gradient", .dtype = TRD_F32, .shape = shapes[i]};
@@ -177,7 +177,7 @@ static void build_tied(small_program *p, bool squared)
     begin(p, shapes, (trd_dtype[]){TRD_F32, TRD_I32}, 2);
     trd_builder *b = small_program_builder(p);
     trd_value hidden = trd_gather_rows(b, p->values[0], p->values[1]);
-    trd_value logprobs = trd_token_logprobs(b, hidden, p->values[0], p->values[1], (trd_value){NULL, 0}, 1);
+    trd_value logprobs = trd_token_logprobs(b, hidden, p->values[0], p->values[1], (trd_value){NULL, 0}, 1, NULL);
     small_program_result(p, "logprobs", logprobs);
     if (squared) logprobs = trd_square(b, logprobs);
     small_tensor accumulator = small_tensor_make("gradient", TRD_F32, shapes[0]);

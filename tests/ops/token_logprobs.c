@@ -7,13 +7,13 @@
 /* Parameter 0: temperature. The loss is linear, so forward and gradient merge. */
 static int build(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
 {
-    out[0] = trd_token_logprobs(b, in[0], in[1], in[2], in[3], c->parameter[0]);
+    out[0] = trd_token_logprobs(b, in[0], in[1], in[2], in[3], c->parameter[0], NULL);
     return 1;
 }
 
 static int build_all_rows(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
 {
-    out[0] = trd_token_logprobs(b, in[0], in[1], in[2], (trd_value){NULL, 0}, c->parameter[0]);
+    out[0] = trd_token_logprobs(b, in[0], in[1], in[2], (trd_value){NULL, 0}, c->parameter[0], NULL);
     return 1;
 }
 
@@ -25,6 +25,29 @@ static int build_squared(trd_builder *b, const op_case *c, const trd_value *in, 
     return 1;
 }
 
+/* The log-sum-exp as a second result: linear, so that both gradients merge, alone, and as a z-loss. */
+static int build_log_sums(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    trd_value log_sums;
+    out[0] = trd_token_logprobs(b, in[0], in[1], in[2], in[3], c->parameter[0], &log_sums);
+    out[0] = trd_sub(b, out[0], log_sums);
+    return 1;
+}
+
+static int build_log_sums_alone(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    trd_token_logprobs(b, in[0], in[1], in[2], in[3], c->parameter[0], &out[0]);
+    return 1;
+}
+
+static int build_z_loss(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    trd_value log_sums;
+    out[0] = trd_token_logprobs(b, in[0], in[1], in[2], in[3], c->parameter[0], &log_sums);
+    out[0] = trd_add(b, out[0], trd_square(b, log_sums));
+    return 1;
+}
+
 /* Rows outside the mask hold NaN: they may neither come through nor leave a trace in any gradient. */
 static int build_poisoned(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
 {
@@ -32,7 +55,7 @@ static int build_poisoned(trd_builder *b, const op_case *c, const trd_value *in,
     trd_value column = trd_reshape(b, in[3], TRD__SHAPE(shape.dim[0], shape.dim[1], 1));
     trd_value nan = trd_scalar(b, trd_value_dtype(in[0]), NAN);
     trd_value hidden = trd_select(b, column, in[0], nan);
-    out[0] = trd_token_logprobs(b, hidden, in[1], in[2], in[3], c->parameter[0]);
+    out[0] = trd_token_logprobs(b, hidden, in[1], in[2], in[3], c->parameter[0], NULL);
     return 1;
 }
 
@@ -104,6 +127,21 @@ static const op_case cases[] = {
     SEPARATE("separate", 0.5, 1, 2, 17, 33, 65),
     SEPARATE("separate_no_rows", 0, 1, 2, 9, 17, 33),
     SEPARATE("separate_blocks", 0.95, 0.3, 3, 101, 8, 130),
+    {.name = "log_sums",
+     .op = &trd__op_token_logprobs_grad,
+     .build = build_log_sums,
+     .parameter = {0.7},
+     OPERANDS(0.5, 1, 2, 17, 33, 65)},
+    {.name = "log_sums_alone",
+     .op = &trd__op_token_logprobs_grad,
+     .build = build_log_sums_alone,
+     .parameter = {1},
+     OPERANDS(0.5, 1, 2, 9, 17, 33)},
+    {.name = "z_loss",
+     .op = &trd__op_token_logprobs,
+     .build = build_z_loss,
+     .parameter = {1},
+     OPERANDS(0.5, 1, 2, 17, 33, 65)},
     {.name = "poisoned",
      .op = &trd__op_token_logprobs_grad,
      .build = build_poisoned,

@@ -45,8 +45,12 @@ static double log_sum_exp(const trd__cpu_call *call, const trd__logprobs_dims *d
     return largest + log(sum);
 }
 
-static void store_logprob(const trd__cpu_call *call, const trd__logprobs_dims *d, int64_t row, double log_sum)
+/* Results `logprobs` (0) and `log_sums` (its number) of a row. */
+static void store_results(const trd__cpu_call *call, const trd__logprobs_dims *d, int64_t row, double log_sum,
+                          int log_sums)
 {
+    if (call->outputs[log_sums])
+        trd__store(call->node->results[log_sums].dtype, call->outputs[log_sums], (size_t)row, log_sum);
     if (!call->outputs[0]) return;
     int32_t target = ((const int32_t *)call->inputs[2])[row];
     double value = trd__logprobs_row_on(call, row) ? logit(call, d, row, target) - log_sum : 0.0;
@@ -60,16 +64,19 @@ static void run_forward(const trd__cpu_call *call, int phase)
     int64_t begin, end;
     trd__partition(call->worker, call->workers, d.rows, 1, &begin, &end);
     for (int64_t row = begin; row < end; row++)
-        store_logprob(call, &d, row, trd__logprobs_row_on(call, row) ? log_sum_exp(call, &d, row) : 0.0);
+        store_results(call, &d, row, trd__logprobs_row_on(call, row) ? log_sum_exp(call, &d, row) : 0.0, 1);
 }
 
 /* d loss / d (hidden . weight[token]) of a row that is on. */
 static double logit_gradient(const trd__cpu_call *call, const trd__logprobs_dims *d, int64_t row,
                              int64_t token, double log_sum)
 {
-    double dy = trd__load(trd__type_of(call->node->inputs[4])->dtype, call->inputs[4], (size_t)row);
+    trd_dtype dtype = trd__type_of(call->node->inputs[4])->dtype;
+    double dy = trd__load(dtype, call->inputs[4], (size_t)row), all = dy;
+    if (call->inputs[6]) all -= trd__load(dtype, call->inputs[6], (size_t)row);
     double p = exp(logit(call, d, row, token) - log_sum);
-    return ((((const int32_t *)call->inputs[2])[row] == token) - p) * dy / d->temperature;
+    bool chosen = ((const int32_t *)call->inputs[2])[row] == token;
+    return ((chosen ? dy : 0.0) - p * all) / d->temperature;
 }
 
 static void hidden_gradient(const trd__cpu_call *call, const trd__logprobs_dims *d, int64_t row,
@@ -128,7 +135,7 @@ static void run_backward(const trd__cpu_call *call, int phase)
             continue;
         }
         log_sums[i] = trd__logprobs_row_on(call, i) ? log_sum_exp(call, &d, i) : 0.0;
-        store_logprob(call, &d, i, log_sums[i]);
+        store_results(call, &d, i, log_sums[i], 3);
         if (call->outputs[1]) hidden_gradient(call, &d, i, log_sums[i], call->worker_scratch);
     }
 }

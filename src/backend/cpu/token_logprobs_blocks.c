@@ -135,6 +135,19 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     return TRD_OK;
 }
 
+static void write_results(const trd__logprobs_plan *p, const trd__cpu_call *call, const int32_t *list,
+                          int64_t count, const float *target, const trd__row_stat *stats)
+{
+    float *logprobs = call->outputs[0], *log_sums = call->outputs[1];
+    for (int64_t row = 0; logprobs && row < p->d.rows; row++) logprobs[row] = 0.0f;
+    for (int64_t row = 0; log_sums && row < p->d.rows; row++) log_sums[row] = 0.0f;
+    for (int64_t i = 0; i < count; i++) {
+        float log_sum = trd__logprobs_log_sum(stats + i, p->d.rows, call->workers);
+        if (logprobs) logprobs[list[i]] = target[i] - log_sum;
+        if (log_sums) log_sums[list[i]] = log_sum;
+    }
+}
+
 static void run(const trd__cpu_call *call, int phase)
 {
     const trd__logprobs_plan *p = call->state;
@@ -142,13 +155,10 @@ static void run(const trd__cpu_call *call, int phase)
     unsigned char *gemm_scratch = (unsigned char *)(hidden + p->block_rows * p->d.channels);
     int32_t *list = (int32_t *)(void *)(gemm_scratch + p->gemm_bytes);
     trd__row_stat *stats = call->shared_scratch;
-    float *target = (float *)(stats + call->workers * p->d.rows), *out = call->outputs[0];
+    float *target = (float *)(stats + call->workers * p->d.rows);
     int64_t count = trd__logprobs_list(p, call, list), begin, end;
     if (phase == 1) {
-        if (call->worker > 0) return;
-        for (int64_t row = 0; row < p->d.rows; row++) out[row] = 0.0f;
-        for (int64_t i = 0; i < count; i++)
-            out[list[i]] = target[i] - trd__logprobs_log_sum(stats + i, p->d.rows, call->workers);
+        if (call->worker == 0) write_results(p, call, list, count, target, stats);
         return;
     }
     trd__partition(call->worker, call->workers, p->d.vocabulary, VOCABULARY_GRAIN, &begin, &end);

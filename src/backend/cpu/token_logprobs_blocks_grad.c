@@ -109,19 +109,20 @@ static void form_logits(const trd__logprobs_plan *p, const trd__cpu_call *call, 
     }
 }
 
-/* Turns a tile of logits into (onehot - softmax) d_logprob / temperature. */
+/* Turns a tile of logits into (onehot d_logprob - softmax (d_logprob - d_log_sum)) / temperature. */
 static void turn_tile(const trd__logprobs_plan *p, const trd__cpu_call *call, const views *v, int64_t block,
                       int64_t rows, int64_t first)
 {
     const int32_t *list = v->list + block * TRD__LOGPROBS_ROWS, *targets = call->inputs[2];
-    const float *d_logprobs = call->inputs[4];
+    const float *d_logprobs = call->inputs[4], *d_log_sums = call->inputs[6];
     int64_t columns = tile_columns(p, v, first);
     for (int64_t r = 0; r < rows; r++) {
         float *row = tile_at(p, v, first) + r * columns;
-        float factor = (float)((double)d_logprobs[list[r]] / p->d.temperature);
-        p->math->logit_gradient(row, v->log_sums[r], factor, columns);
+        double of_target = (double)d_logprobs[list[r]];
+        double of_all = of_target - (d_log_sums ? (double)d_log_sums[list[r]] : 0.0);
+        p->math->logit_gradient(row, v->log_sums[r], (float)(of_all / p->d.temperature), columns);
         int64_t at = targets[list[r]] - first;
-        if (at >= 0 && at < columns) row[at] += factor;
+        if (at >= 0 && at < columns) row[at] += (float)(of_target / p->d.temperature);
     }
 }
 
@@ -161,10 +162,11 @@ static void form_gradients(const trd__logprobs_plan *p, const trd__cpu_call *cal
 {
     int64_t rows = trd__logprobs_block_count(v->count, block);
     const int32_t *list = v->list + block * TRD__LOGPROBS_ROWS;
-    float *logprobs = call->outputs[0];
+    float *logprobs = call->outputs[0], *log_sums = call->outputs[3];
     for (int64_t r = 0; r < rows; r++) {
         v->log_sums[r] = trd__logprobs_log_sum(v->stats + r, p->block_rows, call->workers);
         if (logprobs && call->worker == 0) logprobs[list[r]] = v->target[r] - v->log_sums[r];
+        if (log_sums && call->worker == 0) log_sums[list[r]] = v->log_sums[r];
     }
     if (rows == 0 && block > 0)
         return; /* without rows block 0 still defines d_weight: a product over nothing */
@@ -203,6 +205,7 @@ static void clear_rows_off(const trd__logprobs_plan *p, const trd__cpu_call *cal
     for (int64_t row = begin; row < end; row++) {
         if (trd__logprobs_row_on(call, row)) continue;
         if (call->outputs[0]) ((float *)call->outputs[0])[row] = 0.0f;
+        if (call->outputs[3]) ((float *)call->outputs[3])[row] = 0.0f;
         if (call->outputs[1])
             memset((unsigned char *)call->outputs[1] + (size_t)row * row_bytes, 0, row_bytes);
     }
