@@ -26,8 +26,8 @@ typedef struct trd_contents_tensor {
 TRD_API trd_status trd_contents_open(const char *path, trd_contents **contents);
 TRD_API void trd_contents_close(trd_contents *contents); /* NULL is fine */
 
-TRD_API const char *
-trd_contents_kind(const trd_contents *contents); /* "safetensors", "gguf" or "checkpoint" */
+/* "safetensors", "gguf" or "checkpoint". */
+TRD_API const char *trd_contents_kind(const trd_contents *contents);
 TRD_API const char *trd_contents_path(const trd_contents *contents); /* what was opened in the end */
 
 TRD_API size_t trd_contents_tensor_count(const trd_contents *contents);

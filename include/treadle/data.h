@@ -34,8 +34,8 @@ typedef struct trd_data_options {
     trd_too_long too_long;
     trd_bad_line bad_line;
     bool prefetch; /* a thread prepares the next batches */
-    const char
-        *cache_directory; /* token lengths and offsets with a hash of the files' content; NULL: no cache */
+    /* Keeps token lengths and offsets under a hash of the files' content; NULL: no cache. */
+    const char *cache_directory;
     trd_log_sink log;
 } trd_data_options;
 

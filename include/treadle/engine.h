@@ -18,7 +18,8 @@ typedef struct trd_engine trd_engine;
 
 typedef enum trd_remat_policy { TRD_REMAT_NONE, TRD_REMAT_MINIMAL, TRD_REMAT_FULL } trd_remat_policy;
 
-/* Every pointer stays the caller's and must outlive trd_engine_create only, unless said. */
+/* Every pointer stays the caller's and must outlive trd_engine_create only, unless said; the user pointers of
+ * log and compare must outlive the engine. */
 typedef struct trd_engine_options {
     const char *model_name;           /* preset; NULL: taken from load_parameters_path's config.json */
     const char *load_parameters_path; /* Hugging Face folder or GGUF; NULL: random weights */
@@ -60,7 +61,7 @@ typedef struct trd_engine_options {
     trd_log_sink log;
 } trd_engine_options;
 
-/* Sensible defaults (MaxText's where it has them). */
+/* The defaults of the config keys (docs/config.md). */
 TRD_API trd_engine_options trd_engine_defaults(void);
 
 /* Creates backend and model and loads or draws the weights; nothing is compiled yet. */
@@ -69,7 +70,9 @@ TRD_API trd_status trd_engine_create(const trd_engine_options *options, trd_engi
  * Safe on NULL and after an error. */
 TRD_API trd_status trd_engine_close(trd_engine *engine);
 
+/* Without it the loss is trd_loss_sft. user must outlive the engine; compiled programs are dropped. */
 TRD_API trd_status trd_engine_with_loss_fn(trd_engine *engine, trd_loss_function loss, void *user);
+/* The loss of eval_step; NULL: that of training, as without this call. */
 TRD_API trd_status trd_engine_with_eval_loss_fn(trd_engine *engine, trd_loss_function loss, void *user);
 /* Adapts a payload before the engine checks it: writes *adapted (arrays stay the adapter's until its next
  * call). */
@@ -80,10 +83,18 @@ TRD_API trd_status trd_engine_with_gen_model_input_fn(trd_engine *engine,
 /* Compiles every program for example's shape and names ahead of the first call; free for a known shape. */
 TRD_API trd_status trd_engine_compile(trd_engine *engine, const trd_batch *example);
 
+/* Loss and gradients of one micro-batch, added to those of the step. batch is copied before the call returns;
+ * a refused one changes nothing: TRD_SHAPE for more rows or tokens than the options allow,
+ * TRD_INVALID_ARGUMENT naming row and position of what is wrong. A fault of the device, also of an earlier
+ * call, is kept and returned from then on until a restore. */
 TRD_API trd_status trd_engine_fwd_bwd(trd_engine *engine, const trd_batch *batch);
+/* Divides what was accumulated by its denominator, clips, and applies the optimizer; does nothing without
+ * accumulated gradients. */
 TRD_API trd_status trd_engine_update(trd_engine *engine);
 /* fwd_bwd + update in one program, bit-identical to the pair; TRD_STATE when gradients are accumulated. */
 TRD_API trd_status trd_engine_train_step(trd_engine *engine, const trd_batch *batch);
+/* Evaluation: metrics of every eval_step between begin and end, token-weighted, written at the end under mode
+ * "eval". Changes no state. */
 TRD_API trd_status trd_engine_eval_begin(trd_engine *engine);
 TRD_API trd_status trd_engine_eval_step(trd_engine *engine, const trd_batch *batch);
 TRD_API trd_status trd_engine_eval_end(trd_engine *engine);

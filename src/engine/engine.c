@@ -28,7 +28,8 @@ trd_engine_options trd_engine_defaults(void)
         .skip_step_interval = 128,
         .skip_step_scaling_factor = 6.0,
         .max_inflight_computations = 2,
-        .checkpoint_period = 10000,
+        .checkpoint_period = 1000,
+        .max_num_checkpoints_to_keep = 3,
         .async_checkpointing = true,
     };
 }
@@ -85,7 +86,10 @@ static trd_status check_options(const trd_engine_options *o)
     const struct {
         const char *name;
         trd_dtype value;
-    } dtypes[] = {{"dtype", o->dtype}, {"weight_dtype", o->weight_dtype}, {"grad_dtype", o->grad_dtype}};
+    } dtypes[] = {{"dtype", o->dtype},
+                  {"weight_dtype", o->weight_dtype},
+                  {"grad_dtype", o->grad_dtype},
+                  {"mu_dtype", o->optimizer.mu_dtype}};
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (dtypes[i].value != TRD_F32 && dtypes[i].value != TRD_BF16)
             return trd__fail(TRD_INVALID_ARGUMENT,

@@ -58,6 +58,16 @@ static const trd__model_type *find_class(const char *name)
     return NULL;
 }
 
+/* "llama (LlamaForCausalLM), qwen2 (Qwen2ForCausalLM), ...", shortened to bytes. */
+static const char *known_types(char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < TYPES && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s (%s)", i ? ", " : "", types[i]->name,
+                                 types[i]->class_name);
+    return text;
+}
+
 /* An encoder or a sequence-to-sequence model deserves to hear why it is refused. */
 static bool is_no_decoder(const char *name)
 {
@@ -87,6 +97,7 @@ static trd_status choose_type(trd__json config, const trd__model_type **type)
     if (!*type && !class_name && name) *type = find_type(name);
     if (*type) return TRD_OK;
     const char *found = class_name ? class_name : name;
+    char known[256];
     if (!found)
         return trd__json_fail(
             config, TRD_INVALID_ARGUMENT,
@@ -95,12 +106,10 @@ static trd_status choose_type(trd__json config, const trd__model_type **type)
         return trd__json_fail(
             config, TRD_UNSUPPORTED,
             "\"%s\" is an encoder or sequence-to-sequence model; Treadle trains decoder-only "
-            "language models: llama, qwen2, qwen3",
-            found);
-    return trd__json_fail(config, TRD_UNSUPPORTED,
-                          "architecture \"%s\" is not supported; known: llama (LlamaForCausalLM), qwen2 "
-                          "(Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)",
-                          found);
+            "language models: %s",
+            found, known_types(known, sizeof known));
+    return trd__json_fail(config, TRD_UNSUPPORTED, "architecture \"%s\" is not supported; known: %s", found,
+                          known_types(known, sizeof known));
 }
 
 /* bos_token_id and eos_token_id: a number, null, or a list of which the first counts. */

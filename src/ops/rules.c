@@ -105,11 +105,6 @@ void trd__broadcast_together(trd_builder *b, trd_value *operands, int count)
     for (int i = 0; i < count; i++) operands[i] = trd_broadcast(b, operands[i], common);
 }
 
-trd_value trd__fill_like(trd_builder *b, trd_value x, double value)
-{
-    return trd_constant_fill(b, trd_value_dtype(x), trd_value_shape(x), value);
-}
-
 trd_value trd__times(trd_builder *b, trd_value x, double c)
 {
     return trd_mul(b, x, trd_scalar(b, trd_value_dtype(x), c));

@@ -48,8 +48,7 @@ trd_value trd__put_last(trd_builder *b, trd_value values, trd_value index, int64
  * so that the op's own shape rule reports them. */
 void trd__broadcast_together(trd_builder *b, trd_value *operands, int count);
 
-/* A constant of x's type; x * c for a constant c. */
-trd_value trd__fill_like(trd_builder *b, trd_value x, double value);
+/* x * c for a constant c. */
 trd_value trd__times(trd_builder *b, trd_value x, double c);
 /* x with its leading axes flattened: (R, C). Free. */
 trd_value trd__flatten_rows(trd_builder *b, trd_value x);

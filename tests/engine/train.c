@@ -67,6 +67,7 @@ static trd_engine *engine_in(void **state, const char *name, int64_t steps)
     o.steps = steps;
     o.gradient_accumulation_steps = 3;
     o.checkpoint_period = 4;
+    o.max_num_checkpoints_to_keep = 0;
     o.checkpoint_directory = name ? folder : NULL;
     OK(trd__engine_create_with_model(&o, test_llama_of(BYTE_VOCAB), &engine));
     return engine;

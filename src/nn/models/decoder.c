@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Logical axes of the block's weights, by field. */
+/* A weight of a block by its place in trd__block. */
 typedef struct weight_spec {
     size_t field; /* offset in trd__block */
     const char *name;

@@ -6,8 +6,7 @@
 
 #include "nn/model.h"
 
-/* The weights of one block, in declaration order. X(field, hub name, biased-by-default text is the file's).
- */
+/* X(field, hub name): the weights of one block, in declaration order. */
 #define TRD__BLOCK_WEIGHTS(X)                                                                                \
     X(input_layernorm, "input_layernorm.weight")                                                             \
     X(q_proj, "self_attn.q_proj.weight")                                                                     \
