@@ -380,8 +380,11 @@ trd_status trd__store_read_newest(const trd__store *store, trd__stored **stored)
     trd__free(names);
     if (*stored || status == TRD_NO_MEMORY) return status;
     if (count == 0) return trd__fail(TRD_NOT_FOUND, "opening checkpoints: %s holds none", store->folder);
-    return trd__fail(TRD_NOT_FOUND, "opening checkpoints: none of the %zu in %s is intact", count,
-                     store->folder);
+    return trd__fail(
+        TRD_CORRUPT,
+        "opening checkpoints: none of the %zu in %s is intact; put one back, or start another run "
+        "with a new run_name",
+        count, store->folder);
 }
 
 trd_status trd__store_newest_path(const char *folder, char **path)

@@ -30,11 +30,15 @@ static void say_result(const cli_run *run)
 }
 
 /* Member key: the loss among metrics, null when there is none. */
-static void put_loss(trd__json_writer *w, const char *key, const trd_step_metrics *metrics)
+static void put_loss(const cli_run *run, trd__json_writer *w, const char *key,
+                     const trd_step_metrics *metrics)
 {
     double loss = NAN;
-    for (int i = 0; i < metrics->count; i++)
-        if (!strcmp(metrics->metrics[i].name, "loss")) loss = metrics->metrics[i].value;
+    size_t prefix = strlen(trd_config_get(run->config, "metrics_prefix"));
+    for (int i = 0; i < metrics->count; i++) {
+        const char *name = metrics->metrics[i].name;
+        if (strlen(name) > prefix && !strcmp(name + prefix, "loss")) loss = metrics->metrics[i].value;
+    }
     trd__json_put_f64(w, key, loss);
 }
 
@@ -49,8 +53,8 @@ static trd_status print_json(const cli_run *run)
     trd__json_put_i64(&w, "step", trd_engine_step(run->engine));
     trd__json_put_i64(&w, "steps", run->options.steps);
     trd__json_put_bool(&w, "stopped", was_stopped(run));
-    put_loss(&w, "loss", &train);
-    put_loss(&w, "eval_loss", &eval);
+    put_loss(run, &w, "loss", &train);
+    put_loss(run, &w, "eval_loss", &eval);
     trd__json_close(&w);
     return cli_print_json(&w);
 }

@@ -213,7 +213,7 @@ static void missing_files(void **state)
     expect_message("holds none");
     save(store, 1, 0, true);
     assert_int_equal(unlink(scratch_path(*state, "store/step-1/state.json")), 0);
-    assert_int_equal(trd__store_read_newest(store, &stored), TRD_NOT_FOUND);
+    assert_int_equal(trd__store_read_newest(store, &stored), TRD_CORRUPT);
     expect_message("none of the 1");
     assert_int_equal(trd__stored_open(*state, &stored), TRD_INVALID_ARGUMENT);
     save(store, 2, 0, true);

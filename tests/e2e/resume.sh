@@ -97,4 +97,25 @@ killed killed-beside checkpoint_period=1
 killed killed-inline checkpoint_period=1 async_checkpointing=false
 killed killed-between checkpoint_period=3
 killed killed-unsaved enable_checkpointing=true checkpoint_period=1000 # starts again from the seed each time
+
+# A position means nothing in other data, and a run whose every checkpoint is damaged does not start afresh unasked.
+cp "$work/train.jsonl" "$work/kept.jsonl"
+echo '{"prompt": "more", "completion": "data"}' >> "$work/train.jsonl"
+expect 1 train "$work/config.yml" run_name=whole steps=$((steps + 1))
+says "expected the files that the checkpoint was made with"
+cp "$work/kept.jsonl" "$work/train.jsonl"
+expect 0 train "$work/config.yml" run_name=whole steps=$((steps + 1))
+cp -r "$work/runs/whole" "$work/runs/torn"
+cp -r "$work/runs/whole" "$work/runs/damaged"
+last=checkpoints/step-$((steps + 1))/tensors.safetensors
+echo more >> "$work/runs/torn/$last"
+expect 0 train "$work/config.yml" run_name=torn steps=$((steps + 1))
+says "the one before it is tried"
+prints "Going on from step $steps."
+cmp "$work/runs/torn/$last" "$work/runs/whole/$last" || fail "torn and whole differ"
+for file in "$work"/runs/damaged/checkpoints/step-*/tensors.safetensors; do
+    echo more >> "$file"
+done
+expect 1 train "$work/config.yml" run_name=damaged steps=$((steps + 1))
+says "is intact"
 echo "resume: ok"
