@@ -102,7 +102,7 @@ killed killed-unsaved enable_checkpointing=true checkpoint_period=1000 # starts 
 cp "$work/train.jsonl" "$work/kept.jsonl"
 echo '{"prompt": "more", "completion": "data"}' >> "$work/train.jsonl"
 expect 1 train "$work/config.yml" run_name=whole steps=$((steps + 1))
-says "expected the files that the checkpoint was made with"
+says "the data files are not those that"
 cp "$work/kept.jsonl" "$work/train.jsonl"
 expect 0 train "$work/config.yml" run_name=whole steps=$((steps + 1))
 cp -r "$work/runs/whole" "$work/runs/torn"
