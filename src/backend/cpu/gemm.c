@@ -129,7 +129,7 @@ static void run_block(const trd__gemm *g, const trd__row_math *math, trd__gemm_t
     float *out = direct ? (float *)c + t.row * g->ldc + t.column : scratch + sizes.a + sizes.b;
     int64_t out_ld = direct ? g->ldc : t.columns, step = PANEL_K;
     if (g->a_dtype == TRD_F32 && g->b_dtype == TRD_F32) step = g->k;
-    int64_t k = 0;
+    int64_t k = 0, rows = g->stable_rows ? TRD__GEMM_STABLE_ROWS : t.rows;
     do { /* once even when k is 0, so that C is defined */
         int64_t depth = smaller(step, g->k - k), lda = g->lda, ldb = g->ldb;
         const float *left = g->transpose_a
@@ -140,8 +140,10 @@ static void run_block(const trd__gemm *g, const trd__row_math *math, trd__gemm_t
                 ? panel(math, g->b_dtype, b, &ldb, t.column, t.columns, k, depth, scratch + sizes.a)
                 : panel(math, g->b_dtype, b, &ldb, k, depth, t.column, t.columns, scratch + sizes.a);
         float beta = k > 0 || (direct && accumulator) ? 1.0f : 0.0f;
-        trd__sgemm(g->transpose_a, g->transpose_b, t.rows, t.columns, depth, g->alpha, left, lda, right, ldb,
-                   beta, out, out_ld);
+        for (int64_t r = 0; r < t.rows; r += rows)
+            trd__sgemm(g->transpose_a, g->transpose_b, smaller(rows, t.rows - r), t.columns, depth, g->alpha,
+                       left + (g->transpose_a ? r : r * lda), lda, right, ldb, beta, out + r * out_ld,
+                       out_ld);
         k += depth;
     } while (k < g->k);
     if (!direct) round_panel(g, math, t, out, accumulator, c);

@@ -18,7 +18,14 @@ typedef struct trd__gemm {
     int64_t m, n, k;
     int64_t lda, ldb, ldc; /* elements from one stored row to the next */
     float alpha;
+    bool stable_rows; /* a row of C gets the same bits whatever other rows there are: see
+                         TRD__GEMM_STABLE_STEP */
 } trd__gemm;
+
+/* The library takes other paths for few rows and for rows left over by its blocks (of 6 with AVX2, 8 or 16
+ * with AVX-512), which round differently. Calls of at most TRD__GEMM_STABLE_ROWS rows, each a multiple of
+ * TRD__GEMM_STABLE_STEP, all take the same; so with stable_rows a tile's rows must be such a multiple. */
+enum { TRD__GEMM_STABLE_ROWS = 96, TRD__GEMM_STABLE_STEP = 24 };
 
 /* A range of C: rows [row, row + rows) and columns [column, column + columns). */
 typedef struct trd__gemm_tile {
@@ -37,8 +44,7 @@ void trd__gemm_run(const trd__gemm *g, const trd__row_math *math, trd__gemm_tile
                    const void *b, const void *accumulator, void *c, void *scratch);
 
 /* The float32 product itself: C = alpha op(A) op(B) + beta C. beta = 0 defines C whatever it holds, also when
- * k is 0. Rows of C have the same bits for every m >= TRD__GEMM_STABLE_ROWS. */
-enum { TRD__GEMM_STABLE_ROWS = 16 };
+ * k is 0. */
 void trd__sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
                 const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 

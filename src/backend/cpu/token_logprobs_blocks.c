@@ -16,14 +16,19 @@ const char *trd__logprobs_refuse(const trd_node *n, const trd__cpu_info *info)
     return known ? NULL : "only float32 and bfloat16";
 }
 
+/* Rows of a product for count rows. */
+static int64_t padded(int64_t count)
+{
+    return (count + TRD__GEMM_STABLE_STEP - 1) / TRD__GEMM_STABLE_STEP * TRD__GEMM_STABLE_STEP;
+}
+
 trd__logprobs_plan *trd__logprobs_plan_make(const trd_node *n, trd__cpu_plan *plan)
 {
     trd__logprobs_plan *p = trd__arena_alloc(plan->arena, 1, sizeof *p);
     if (!p) return NULL;
     trd__logprobs_dims d = p->d = trd__logprobs_dims_of(n);
     p->math = trd__row_math_for(plan->info->isa);
-    p->block_rows = d.rows < TRD__LOGPROBS_ROWS ? d.rows : TRD__LOGPROBS_ROWS;
-    if (p->block_rows < TRD__GEMM_STABLE_ROWS) p->block_rows = TRD__GEMM_STABLE_ROWS;
+    p->block_rows = padded(d.rows < TRD__LOGPROBS_ROWS ? d.rows : TRD__LOGPROBS_ROWS);
     p->blocks = (d.rows + TRD__LOGPROBS_ROWS - 1) / TRD__LOGPROBS_ROWS;
     p->tile = d.vocabulary < TRD__LOGPROBS_TILE ? d.vocabulary : TRD__LOGPROBS_TILE;
     p->logits = (trd__gemm){.a_dtype = TRD_F32,
@@ -36,7 +41,8 @@ trd__logprobs_plan *trd__logprobs_plan_make(const trd_node *n, trd__cpu_plan *pl
                             .lda = d.channels,
                             .ldb = d.channels,
                             .ldc = p->tile,
-                            .alpha = (float)(1.0 / d.temperature)};
+                            .alpha = (float)(1.0 / d.temperature),
+                            .stable_rows = true};
     p->gemm_bytes = trd__gemm_scratch_bytes(&p->logits);
     plan->workers = (double)d.rows * (double)d.vocabulary * (double)d.channels < SMALL ? 1 : 0;
     plan->state = p;
@@ -55,11 +61,6 @@ int64_t trd__logprobs_block_count(int64_t count, int64_t block)
 {
     int64_t left = count - block * TRD__LOGPROBS_ROWS;
     return left < 0 ? 0 : left < TRD__LOGPROBS_ROWS ? left : TRD__LOGPROBS_ROWS;
-}
-
-static int64_t padded(int64_t count)
-{
-    return count < TRD__GEMM_STABLE_ROWS ? TRD__GEMM_STABLE_ROWS : count;
 }
 
 void trd__logprobs_gather(const trd__logprobs_plan *p, const trd__cpu_call *call, const int32_t *list,

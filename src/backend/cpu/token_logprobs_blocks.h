@@ -1,16 +1,16 @@
 /* What the blocked log-probability kernels share: blocks of rows that are on, tiles of the vocabulary, and
  * the running softmax statistics of a row.
  *
- * Invariant: forward and gradient cut rows, workers' vocabulary and tiles alike and pad a block to the rows
- * from which the product library's bits are stable, so a row's log-probability has the same bits in both,
- * whatever other rows are on. */
+ * Invariant: forward and gradient cut the vocabulary alike and form logits with stable rows (gemm.h), so a
+ * row's log-probability has the same bits in both, whatever other rows are on. */
 #ifndef TRD_BACKEND_CPU_TOKEN_LOGPROBS_BLOCKS_H
 #define TRD_BACKEND_CPU_TOKEN_LOGPROBS_BLOCKS_H
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/token_logprobs.h"
 
-enum { TRD__LOGPROBS_ROWS = 256, TRD__LOGPROBS_TILE = 1024 };
+/* Rows of a block: whole calls of the library. */
+enum { TRD__LOGPROBS_ROWS = 3 * TRD__GEMM_STABLE_ROWS, TRD__LOGPROBS_TILE = 1024 };
 
 /* Softmax statistics of a row over the part of the vocabulary seen so far. */
 typedef struct trd__row_stat {
