@@ -1,6 +1,7 @@
 /* The blocked attention kernels against the plain ones: grouped heads, packed segments, padding on either
  * side, rows of padding only, more rows and keys than a block, and a cache. */
 #include "backend/kernels.h"
+#include "support/nightly.h"
 
 extern const trd__cpu_op trd__cpu_attention[];
 
@@ -89,8 +90,21 @@ static void cached_keys(void **state)
         for (int bf16 = 0; bf16 < 2; bf16++) check_forward(&shapes[i], bf16 ? TRD_BF16 : TRD_F32, i);
 }
 
+static void large_shapes(void **state)
+{
+    (void)state;
+    static const shape shapes[] = {{1, 1024, 4, 2, 128, 0}, {3, 512, 6, 2, 64, 0}};
+    if (!nightly()) skip();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            check_forward(&shapes[i], bf16 ? TRD_BF16 : TRD_F32, i);
+            check_gradient(&shapes[i], bf16 ? TRD_BF16 : TRD_F32, i);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(packed_rows), cmocka_unit_test(cached_keys)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(packed_rows), cmocka_unit_test(cached_keys),
+                                       cmocka_unit_test(large_shapes)};
     return cmocka_run_group_tests_name("backend/kernels_attention", tests, NULL, NULL);
 }

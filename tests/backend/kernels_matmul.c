@@ -1,5 +1,6 @@
 /* The gemm kernel against the plain one: all transpositions, dtypes, accumulators, batches and odd sizes. */
 #include "backend/kernels.h"
+#include "support/nightly.h"
 
 extern const trd__cpu_op trd__cpu_matmul[];
 
@@ -51,8 +52,22 @@ static void empty_sum(void **state)
     }
 }
 
+/* The products of a small model's layer over 512 tokens. */
+static void large_shapes(void **state)
+{
+    (void)state;
+    static const product products[] = {
+        {1, 512, 1536, 576, true}, {1, 512, 576, 1536, true}, {9, 512, 512, 64, false}};
+    if (!nightly()) skip();
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        for (int form = 0; form < 3; form++) /* the forward product and both gradients */
+            for (int bf16 = 0; bf16 < 2; bf16++)
+                check(products[i], form == 2, form == 0, bf16 ? TRD_BF16 : TRD_F32, TRD_F32, form == 2, i);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_form), cmocka_unit_test(empty_sum)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_form), cmocka_unit_test(empty_sum),
+                                       cmocka_unit_test(large_shapes)};
     return cmocka_run_group_tests_name("backend/kernels_matmul", tests, NULL, NULL);
 }

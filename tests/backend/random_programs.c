@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "base/shape.h"
 #include "ops/attrs.h"
+#include "support/nightly.h"
 #include "support/program.h"
 
 enum {
@@ -279,7 +280,7 @@ static void check_program(uint64_t seed)
 static void fused_equals_plain(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < PROGRAMS; seed++) check_program(seed);
+    for (uint64_t seed = 0; seed < nightly_times(PROGRAMS, 20); seed++) check_program(seed);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -76,6 +77,13 @@ void free(void *block)
 {
     if (block && is_ours(__builtin_return_address(0))) live--;
     __libc_free(block);
+}
+
+/* Hundreds of checkpoints are written here and none has to outlive the machine. */
+int fsync(int file)
+{
+    (void)file;
+    return 0;
 }
 
 static trd_loss_output squares(trd_builder *b, const trd_model *model, const trd_inputs *in, void *user)

@@ -1,12 +1,13 @@
 /* A fuzzer for any compiler: driver RUNS SEED FILE... feeds the target each file as it is, then RUNS
- * mutations of them. Everything follows from the seed, so a failure repeats; "--run I" does that one mutation
- * only, under a debugger say. */
+ * mutations of them (20 times as many at night). Everything follows from the seed, so a failure repeats;
+ * "--run I" does that one mutation only, under a debugger say. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "fuzz/fuzz.h"
+#include "support/nightly.h"
 
 enum { MAX_BYTES = 1 << 16, MAX_SEEDS = 64, MAX_EDITS = 6 };
 
@@ -108,7 +109,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [--run I] RUNS SEED FILE... (at most %d files)\n", argv[0], MAX_SEEDS);
         return 2;
     }
-    uint64_t runs = strtoull(rest[0], NULL, 10), seed = strtoull(rest[1], NULL, 10);
+    uint64_t runs = nightly_times(strtoull(rest[0], NULL, 10), 20), seed = strtoull(rest[1], NULL, 10);
     size_t count = (size_t)left - 2;
     for (size_t i = 0; i < count; i++) {
         load(rest[2 + i], &seeds[i]);
@@ -116,6 +117,6 @@ int main(int argc, char **argv)
     }
     if (only) run(seed, strtoull(only, NULL, 10), count);
     for (uint64_t i = 0; !only && i < runs; i++) run(seed, i, count);
-    printf("%s inputs of %zu files\n", only ? "1" : rest[0], count);
+    printf("%llu inputs of %zu files\n", only ? 1ull : (unsigned long long)runs, count);
     return 0;
 }
