@@ -6,7 +6,7 @@
  * same layout. Execution is asynchronous and in order: execute queues and returns; reading a set waits for
  * the work that touches it. Executing a program donates every set bound to an updated slot: its generation
  * goes up by one. After a failure behind dispatch the backend keeps the first one (sticky) until
- * trd__backend_reset. Thread-safety: one thread at a time per backend. */
+ * reset. Thread-safety: one thread at a time per backend. */
 #ifndef TRD_BACKEND_BACKEND_H
 #define TRD_BACKEND_BACKEND_H
 
@@ -69,7 +69,6 @@ typedef struct trd__backend_table {
                           trd__executable **executable); /* program may be freed afterwards */
     void (*executable_free)(trd__backend *backend, trd__executable *executable); /* waits for its runs */
     trd__memory_report (*memory)(const trd__executable *executable);
-    uint64_t (*fingerprint)(const trd__executable *executable);
 
     /* Queues one run with sets[i] bound to slot i. Allocates nothing. Returns the sticky error if there is
      * one. */
@@ -82,7 +81,7 @@ typedef struct trd__backend_table {
     trd__backend_stats (*stats)(const trd__backend *backend);
 } trd__backend_table;
 
-/* First member of every backend, set, so that the front below can dispatch. */
+/* First members of every backend's own structs. */
 struct trd__backend {
     const trd__backend_table *table;
 };
@@ -90,7 +89,7 @@ struct trd__set {
     const char *name;
     const trd__entry *entries;
     int entry_count;
-    uint64_t generation; /* counts donations; bumped at dispatch */
+    uint64_t generation; /* counts donations: bumped at dispatch, and by whoever replaces the contents */
 };
 
 /* Creates the backend named in options, or the default. An unknown name lists the known ones. */

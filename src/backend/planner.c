@@ -126,7 +126,8 @@ trd_status trd__plan_memory(trd__lifetime *buffers, int count, uint64_t *arena_b
                        .bytes = (buffers[i].bytes + TRD__ALIGNMENT - 1) & ~(uint64_t)(TRD__ALIGNMENT - 1)};
         *lower_bound_bytes = lower_bound(items, count, live, positions);
         *arena_bytes = UINT64_MAX;
-        for (size_t o = 0; o<sizeof orders / sizeof *orders && * arena_bytes> * lower_bound_bytes; o++) {
+        for (size_t o = 0; o < sizeof orders / sizeof *orders; o++) {
+            if (*arena_bytes <= *lower_bound_bytes) break;
             qsort(items, (size_t)count, sizeof *items, orders[o]);
             uint64_t arena = place_all(items, count, placed);
             if (arena >= *arena_bytes) continue;

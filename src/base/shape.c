@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { WIDEST = 8 }; /* bytes of the largest dtype */
+
 trd_shape trd__shape_of(int rank, const int64_t *dims)
 {
     trd_shape shape = {.rank = rank};
@@ -30,7 +32,12 @@ int64_t trd__shape_count(const trd_shape *shape)
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++)
         if (shape->dim[i] < 0 || __builtin_mul_overflow(count, shape->dim[i], &count)) return -1;
-    return count;
+    return count <= INT64_MAX / WIDEST ? count : -1;
+}
+
+size_t trd__tensor_bytes(const trd_shape *shape, trd_dtype dtype)
+{
+    return (size_t)trd__shape_count(shape) * trd_dtype_bytes(dtype);
 }
 
 const char *trd__shape_text(const trd_shape *shape, char *text)

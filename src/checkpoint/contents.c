@@ -88,7 +88,7 @@ trd_contents_tensor trd_contents_tensor_at(const trd_contents *c, size_t i)
 {
     if (c->stored) {
         const trd_array *array = trd__stored_at(c->stored, i);
-        uint64_t bytes = (uint64_t)trd__shape_count(&array->shape) * trd_dtype_bytes(array->dtype);
+        uint64_t bytes = trd__tensor_bytes(&array->shape, array->dtype);
         return (trd_contents_tensor){array->name, trd_dtype_name(array->dtype), array->shape, bytes};
     }
     const trd__weight *weight = trd__weights_at(c->weights, i);

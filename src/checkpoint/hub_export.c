@@ -38,7 +38,7 @@ export;
 
 static uint64_t bytes_of(const trd_array *array)
 {
-    return (uint64_t)trd__shape_count(&array->shape) * trd_dtype_bytes(array->dtype);
+    return trd__tensor_bytes(&array->shape, array->dtype);
 }
 
 /* Shards in the order given, a new one whenever the next tensor would not fit. */

@@ -169,7 +169,7 @@ trd_status trd__store_prune(const trd__store *store, size_t keep)
 
 static size_t array_bytes(const trd_array *array)
 {
-    return (size_t)trd__shape_count(&array->shape) * trd_dtype_bytes(array->dtype);
+    return trd__tensor_bytes(&array->shape, array->dtype);
 }
 
 /* The tensors file: widest elements first, so that each tensor is aligned to its element without holes. */

@@ -232,8 +232,7 @@ struct trd_engine {
 
     trd__layout layout[TRD__ROLE_COUNT]; /* inputs: empty, a family has them */
     trd__set *state[TRD__STATE_ROLES];
-    uint64_t generation[TRD__STATE_ROLES]; /* donations; what handles compare */
-    uint64_t base_generation;              /* params' generation at base_step */
+    uint64_t base_generation; /* of the parameters' set, at base_step */
     int64_t base_step;
 
     trd_loss_function loss, eval_loss;

@@ -97,9 +97,7 @@ trd_status trd__layout_build(trd_engine *engine)
 uint64_t trd__layout_bytes(const trd__layout *layout)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < layout->count; i++)
-        bytes +=
-            (uint64_t)trd__shape_count(&layout->entries[i].shape) * trd_dtype_bytes(layout->entries[i].dtype);
+    for (int i = 0; i < layout->count; i++) bytes += trd__entry_bytes(&layout->entries[i]);
     return bytes;
 }
 

@@ -84,7 +84,6 @@ static void bind_sets(trd_engine *engine, const trd__compiled *compiled, trd__se
         trd__access access = trd__program_access(compiled->kind, role);
         if (!access) continue;
         sets[count++] = all[role];
-        if (role < TRD__STATE_ROLES && access & TRD__WRITE) engine->generation[role]++;
     }
 }
 

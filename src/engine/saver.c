@@ -157,7 +157,7 @@ const char *trd__saved_name(trd__role role, const char *entry, char *text, size_
 
 static size_t saved_bytes(const trd_array *array)
 {
-    size_t bytes = (size_t)trd__shape_count(&array->shape) * trd_dtype_bytes(array->dtype);
+    size_t bytes = trd__tensor_bytes(&array->shape, array->dtype);
     return (bytes + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
 }
 

@@ -304,9 +304,9 @@ static void restore_counts(trd_engine *engine, const saved *s)
     engine->current.flops = s->flops;
     engine->dirty = false;
     engine->finish_saved_step = s->micro_step > 0;
-    for (int role = 0; role < TRD__STATE_ROLES; role++) engine->generation[role]++;
+    for (int role = 0; role < TRD__STATE_ROLES; role++) engine->state[role]->generation++;
     engine->base_step = s->step;
-    engine->base_generation = engine->generation[TRD__ROLE_PARAMS];
+    engine->base_generation = engine->state[TRD__ROLE_PARAMS]->generation;
     engine->metrics.resumed_step = s->step;
     engine->metrics.begun = false; /* sinks drop what lies past the checkpoint */
     engine->metrics.last_done_ns = 0;

@@ -197,7 +197,7 @@ trd_status trd_engine_eval_end(trd_engine *engine)
 /* Bytes of the forward result that belong to the payload's own rows. */
 static size_t given_bytes(const trd_engine *engine, const trd__entry *output, int rows, size_t *all)
 {
-    *all = (size_t)trd__shape_count(&output->shape) * trd_dtype_bytes(output->dtype);
+    *all = trd__entry_bytes(output);
     bool by_row = output->shape.rank > 0 && output->shape.dim[0] == engine->options.rows;
     return by_row ? *all / (size_t)engine->options.rows * (size_t)rows : *all;
 }

@@ -57,14 +57,15 @@ trd_status trd_view_read(trd_view view, int i, void *data)
 
 trd_handle trd_view_handle(trd_view view, int i)
 {
-    return (trd_handle){view, i, view.engine->generation[view.set]};
+    return (trd_handle){view, i, view.engine->state[view.set]->generation};
 }
 
 trd_status trd_handle_read(trd_handle handle, void *data)
 {
     const trd_engine *engine = handle.view.engine;
     int set = handle.view.set;
-    if (handle.generation == engine->generation[set]) return trd_view_read(handle.view, handle.index, data);
+    if (handle.generation == engine->state[set]->generation)
+        return trd_view_read(handle.view, handle.index, data);
     const char *name = trd_view_describe(handle.view, handle.index).name;
     if (set == TRD__ROLE_GRADIENTS)
         return trd__fail(TRD_DELETED, "reading \"%s\": deleted by a later micro-batch or update", name);
@@ -90,7 +91,7 @@ trd_status trd_engine_set_step(trd_engine *engine, int64_t step)
     TRD_TRY(trd__queue_flush(engine));
     engine->step = step;
     engine->base_step = step;
-    engine->base_generation = engine->generation[TRD__ROLE_PARAMS];
+    engine->base_generation = engine->state[TRD__ROLE_PARAMS]->generation;
     return TRD_OK;
 }
 

@@ -167,17 +167,12 @@ static trd_status fill_one(trd_engine *engine, trd__pool *pool, int i, void *buf
     return engine->backend->table->set_write(engine->backend, engine->state[TRD__ROLE_PARAMS], i, buffer);
 }
 
-static size_t entry_bytes(const trd__entry *entry)
-{
-    return (size_t)trd__shape_count(&entry->shape) * trd_dtype_bytes(entry->dtype);
-}
-
 static trd_status fill_all(trd_engine *engine, trd__pool *pool)
 {
     const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];
     size_t largest = 0;
     for (int i = 0; i < layout->count; i++)
-        if (entry_bytes(&layout->entries[i]) > largest) largest = entry_bytes(&layout->entries[i]);
+        if (trd__entry_bytes(&layout->entries[i]) > largest) largest = trd__entry_bytes(&layout->entries[i]);
     void *buffer = trd__map(largest);
     if (!buffer) return TRD_NO_MEMORY;
     trd_status status = TRD_OK;
@@ -212,7 +207,7 @@ static trd_status copy_parameters(trd_engine *engine, char *memory, trd_array *a
         arrays[i] = trd_view_describe(view, i);
         arrays[i].data = memory;
         TRD_TRY(trd_view_read(view, i, memory));
-        memory += entry_bytes(&engine->layout[TRD__ROLE_PARAMS].entries[i]);
+        memory += trd__entry_bytes(&engine->layout[TRD__ROLE_PARAMS].entries[i]);
     }
     return TRD_OK;
 }

@@ -36,11 +36,6 @@ static trd_status read_tensor(const trd__origin *s, const trd__entry *entry, voi
     return TRD_OK;
 }
 
-static size_t entry_bytes(const trd__entry *entry)
-{
-    return (size_t)trd__shape_count(&entry->shape) * trd_dtype_bytes(entry->dtype);
-}
-
 static trd_status create_params(trd_generator *g)
 {
     const trd_model *model = g->model;
@@ -60,7 +55,7 @@ static trd_status fill_params(trd_generator *g, const trd__origin *s)
 {
     size_t largest = 0;
     for (int i = 0; i < g->params->entry_count; i++) {
-        size_t bytes = entry_bytes(&g->params->entries[i]);
+        size_t bytes = trd__entry_bytes(&g->params->entries[i]);
         if (bytes > largest) largest = bytes;
     }
     void *buffer = trd__map(largest);

@@ -80,9 +80,7 @@ trd_value trd_name(trd_builder *builder, trd_value v, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    trd__arena *arena = builder->graph.arena;
-    n->name = builder->scope ? trd__arena_format(arena, "%s.%s", builder->scope, text)
-                             : trd__arena_strdup(arena, text);
+    n->name = trd__arena_strdup(builder->graph.arena, text);
     if (!n->name) trd__builder_stick(builder, TRD_NO_MEMORY);
     return v;
 }

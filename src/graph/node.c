@@ -48,8 +48,8 @@ static const trd_node *refuse(trd_builder *b, const trd_node *n, trd_status stat
     describe_operands(n, operands, sizeof operands);
     size_t length = strlen(n->op->name);
     bool named = strncmp(message, n->op->name, length) == 0 && message[length] == ':';
-    trd__fail(status, "%s%s%s%s%s [operands: %s]", b->scope ? b->scope : "", b->scope ? ": " : "",
-              named ? "" : n->op->name, named ? "" : ": ", message, operands);
+    trd__fail(status, "%s%s%s [operands: %s]", named ? "" : n->op->name, named ? "" : ": ", message,
+              operands);
     trd__builder_stick(b, status);
     return NULL;
 }

@@ -107,8 +107,7 @@ struct trd_builder {
     trd__merged_value *merged; /* in the arena */
     int merged_count, merged_capacity;
     trd_status status;
-    char *message;     /* the first failure's */
-    const char *scope; /* prefix for names, may be NULL */
+    char *message; /* the first failure's */
 };
 
 /* Appends a node: copies attr and inputs, runs the shape rule. On failure sets the sticky error, names the op

@@ -6,6 +6,7 @@
 #ifndef TRD_GRAPH_PROGRAM_H
 #define TRD_GRAPH_PROGRAM_H
 
+#include "base/shape.h"
 #include "graph/node.h"
 
 enum { TRD__MAX_SLOTS = 8 };
@@ -23,6 +24,11 @@ typedef struct trd__entry {
     trd_shape shape;
     const char *axes[TRD_MAX_RANK];
 } trd__entry;
+
+static inline size_t trd__entry_bytes(const trd__entry *entry)
+{
+    return trd__tensor_bytes(&entry->shape, entry->dtype);
+}
 
 typedef struct trd__slot {
     const char *name; /* "params", "optimizer", "gradients", "inputs", "results" */

@@ -20,6 +20,9 @@ static const trd__model_type *const types[] = {
 };
 enum { TYPES = sizeof types / sizeof *types };
 
+/* Bytes of parameters and of the optimizer's state of them, in any dtype, then fit 63 bits. */
+#define MOST_PARAMETERS (INT64_MAX / 64)
+
 void trd_model_free(trd_model *model)
 {
     if (model) trd__arena_free(model->arena);
@@ -37,8 +40,9 @@ trd_status trd__model_declare(trd_model *model, const trd__parameter *parameter,
         model->parameter_capacity = capacity;
     }
     int64_t elements = trd__shape_count(&parameter->shape);
-    if (elements < 0 || __builtin_add_overflow(model->info.parameters, elements, &model->info.parameters))
+    if (elements < 0 || elements > MOST_PARAMETERS - model->info.parameters)
         return trd__fail(TRD_INVALID_ARGUMENT, "model: the size of %s overflows", parameter->name);
+    model->info.parameters += elements;
     *index = model->parameter_count++;
     model->parameters[*index] = *parameter;
     return TRD_OK;

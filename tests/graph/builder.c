@@ -48,14 +48,13 @@ static void caller_can_fail_the_builder(void **state)
     trd_builder_free(NULL);
 }
 
-static void names_take_the_scope(void **state)
+static void names_are_formatted(void **state)
 {
     (void)state;
     trd__program *p = fixture_program();
     trd_value x = fixture_input(p, 0);
     assert_string_equal(x.node->name, "x0");
-    p->builder->scope = "draft";
-    assert_string_equal(trd_name(p->builder, trd_neg(p->builder, x), "h%d", 2).node->name, "draft.h2");
+    assert_string_equal(trd_name(p->builder, trd_neg(p->builder, x), "h%d", 2).node->name, "h2");
     trd__program_free(p);
 }
 
@@ -142,7 +141,7 @@ int main(void)
         cmocka_unit_test(first_failure_sticks),
         cmocka_unit_test(null_operand_is_refused),
         cmocka_unit_test(caller_can_fail_the_builder),
-        cmocka_unit_test(names_take_the_scope),
+        cmocka_unit_test(names_are_formatted),
         cmocka_unit_test(axes_are_copied),
         cmocka_unit_test(an_entry_has_one_leaf),
         cmocka_unit_test(outputs_must_fit),

@@ -92,8 +92,7 @@ static trd_status entry_range(const trd__cpu_set *set, int entry, size_t *bytes)
     if (entry < 0 || entry >= set->base.entry_count)
         return trd__fail(TRD_INVALID_ARGUMENT, "set \"%s\": expected an entry below %d, found %d",
                          set->base.name, set->base.entry_count, entry);
-    const trd__entry *e = &set->base.entries[entry];
-    *bytes = (size_t)trd__shape_count(&e->shape) * trd_dtype_bytes(e->dtype);
+    *bytes = trd__entry_bytes(&set->base.entries[entry]);
     return TRD_OK;
 }
 
@@ -158,11 +157,6 @@ static void executable_free(trd__backend *backend, trd__executable *executable)
 static trd__memory_report memory(const trd__executable *executable)
 {
     return executable->report;
-}
-
-static uint64_t fingerprint(const trd__executable *executable)
-{
-    return executable->fingerprint;
 }
 
 /* Says where a set's layout first differs from the slot's. */
@@ -262,7 +256,6 @@ const trd__backend_table trd__backend_cpu = {.name = "cpu",
                                              .compile = compile,
                                              .executable_free = executable_free,
                                              .memory = memory,
-                                             .fingerprint = fingerprint,
                                              .execute = execute,
                                              .event_ready = event_ready,
                                              .event_wait = event_wait,

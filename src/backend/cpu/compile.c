@@ -24,7 +24,8 @@ static trd_status run_passes(trd__lowering *l)
     if (!info.reference_only) TRD_TRY(trd__fuse_accumulate(l->program));
     TRD_TRY(trd__dce(l->program));
     TRD_TRY(trd__normalize_outputs(l->program));
-    return trd__dce(l->program);
+    TRD_TRY(trd__dce(l->program));
+    return trd__verify(l->program);
 }
 
 trd__draft *trd__draft_add(trd__lowering *l, const trd_node *node, int inputs, int outputs)
@@ -129,11 +130,10 @@ static trd_status emit_steps(trd__lowering *l)
     return TRD_OK;
 }
 
-static trd_status bind_layouts(trd__executable *e)
+static void bind_layouts(trd__executable *e)
 {
     for (int s = 0; s < e->program->slot_count; s++)
         e->layouts[s] = trd__cpu_layout_key(e->program->slots[s].entries, e->program->slots[s].entry_count);
-    return TRD_OK;
 }
 
 static trd_status lower(trd__lowering *l)
@@ -143,14 +143,14 @@ static trd_status lower(trd__lowering *l)
     if (!e->arena) return TRD_NO_MEMORY;
     e->name = trd__arena_strdup(e->arena, l->program->name);
     if (!e->name) return TRD_NO_MEMORY;
-    e->fingerprint = trd__program_fingerprint(l->program);
     e->report.flops = trd__program_flops(l->program);
     TRD_TRY(run_passes(l));
     TRD_TRY(trd__number_values(l));
     TRD_TRY(trd__fuse(l));
     TRD_TRY(trd__place_values(l));
     TRD_TRY(emit_steps(l));
-    return bind_layouts(e);
+    bind_layouts(e);
+    return TRD_OK;
 }
 
 trd_status trd__cpu_compile(const trd__cpu_info *info, const trd_log_sink *log, const trd__program *program,

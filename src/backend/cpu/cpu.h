@@ -42,7 +42,6 @@ struct trd__executable {
     size_t constant_bytes;
     size_t worker_scratch, shared_scratch;
     trd__memory_report report;
-    uint64_t fingerprint;
     uint64_t layouts[TRD__MAX_SLOTS]; /* keys of the sets that fit its slots */
     uint64_t last_ticket;             /* of its newest run; dispatching thread only */
 };

@@ -8,7 +8,7 @@ size_t trd__cpu_layout(const trd__entry *entries, int count, size_t *offsets)
     size_t bytes = 0;
     for (int i = 0; i < count; i++) {
         offsets[i] = bytes;
-        size_t size = (size_t)trd__shape_count(&entries[i].shape) * trd_dtype_bytes(entries[i].dtype);
+        size_t size = trd__entry_bytes(&entries[i]);
         bytes += (size + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
     }
     return bytes;

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/lower.h"
 #include "base/alloc.h"
+#include "base/shape.h"
 
 enum { POOLED_BYTES = 64 }; /* constants up to this size are kept with the executable */
 
@@ -35,7 +36,7 @@ static trd_status plan_copy(const trd_node *n, trd__cpu_plan *plan)
     const trd__type *type = &n->results[0];
     size_t *bytes = trd__arena_alloc(plan->arena, 1, sizeof *bytes);
     if (!bytes) return TRD_NO_MEMORY;
-    *bytes = (size_t)trd__shape_count(&type->shape) * trd_dtype_bytes(type->dtype);
+    *bytes = trd__tensor_bytes(&type->shape, type->dtype);
     plan->state = bytes;
     plan->workers = *bytes < (1u << 16) ? 1 : 0;
     return TRD_OK;
@@ -45,7 +46,7 @@ const trd__cpu_kernel trd__kernel_copy = {.name = "copy", .plan = plan_copy, .ru
 
 static size_t bytes_of(const trd__type *type)
 {
-    return (size_t)trd__shape_count(&type->shape) * trd_dtype_bytes(type->dtype);
+    return trd__tensor_bytes(&type->shape, type->dtype);
 }
 
 /* True when n's result is bytes of its first input, `offset` bytes in. */
