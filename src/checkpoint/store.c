@@ -254,8 +254,9 @@ static bool same_content(const char *path, const char *temporary)
     trd__stored *stored;
     char *old = trd__path_join(path, TRD__STORE_MANIFEST),
          *new = trd__path_join(temporary, TRD__STORE_MANIFEST);
-    bool same = old && new && !trd__file_map_open(old, &a) && !trd__file_map_open(new, &b) &&
-                a.bytes == b.bytes &&memcmp(a.data, b.data, a.bytes) == 0 && !trd__stored_open(path, &stored);
+    bool same = old && new && !trd__file_map_open(old, &a) && !trd__file_map_open(new, &b);
+    same = same && a.bytes == b.bytes && memcmp(a.data, b.data, b.bytes) == 0;
+    same = same && !trd__stored_open(path, &stored);
     if (same) trd__stored_close(stored);
     trd__file_map_close(&b);
     trd__file_map_close(&a);

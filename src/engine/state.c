@@ -7,10 +7,10 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/name_list.h"
 #include "base/shape.h"
 #include "checkpoint/store.h"
 #include "engine/internal.h"
-#include "engine/name_list.h"
 
 enum { FORMAT = 1 };
 

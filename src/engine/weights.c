@@ -5,13 +5,13 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/name_list.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/shape.h"
 #include "checkpoint/hub_export.h"
 #include "checkpoint/weights.h"
 #include "engine/internal.h"
-#include "engine/name_list.h"
 
 static trd_status model_from_weights(trd_engine *engine)
 {

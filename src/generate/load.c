@@ -1,8 +1,8 @@
 /* A generator's own parameters: checked against the model, then read one tensor at a time. */
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/name_list.h"
 #include "base/shape.h"
-#include "engine/name_list.h"
 #include "generate/generator.h"
 #include "generate/origin.h"
 

@@ -24,8 +24,9 @@ const trd_op trd__op_copy = {.name = "copy",
 static void run_copy(const trd__cpu_call *call, int phase)
 {
     (void)phase;
+    const size_t *bytes = call->state;
     int64_t begin, end;
-    trd__partition(call->worker, call->workers, (int64_t) * (const size_t *)call->state, 64, &begin, &end);
+    trd__partition(call->worker, call->workers, (int64_t)*bytes, 64, &begin, &end);
     if (end > begin)
         memmove((unsigned char *)call->outputs[0] + begin, (const unsigned char *)call->inputs[0] + begin,
                 (size_t)(end - begin));

@@ -1,6 +1,6 @@
 /* A list of names for one message: the first few are shown, all are counted. Zero-initialize. */
-#ifndef TRD_ENGINE_NAME_LIST_H
-#define TRD_ENGINE_NAME_LIST_H
+#ifndef TRD_BASE_NAME_LIST_H
+#define TRD_BASE_NAME_LIST_H
 
 #include <stddef.h>
 

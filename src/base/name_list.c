@@ -1,6 +1,6 @@
 /* Lists of tensor names for messages. Invariant: the text always ends in NUL and says when it is shortened.
  */
-#include "engine/name_list.h"
+#include "base/name_list.h"
 
 #include <stdio.h>
 
