@@ -34,6 +34,7 @@ typedef struct trd_engine_options {
     int64_t steps; /* of trd_engine_train; also what a schedule ends with */
     trd_optimizer_options optimizer;
     trd_schedule_options schedule;
+    trd_sft_options sft;                /* of trd_loss_sft, the loss unless another is set */
     double gradient_clipping_threshold; /* 0: off */
     bool skip_step_on_nonfinite;
     bool skip_step_on_spikes;
@@ -70,7 +71,8 @@ TRD_API trd_status trd_engine_create(const trd_engine_options *options, trd_engi
  * Safe on NULL and after an error. */
 TRD_API trd_status trd_engine_close(trd_engine *engine);
 
-/* Without it the loss is trd_loss_sft. user must outlive the engine; compiled programs are dropped. */
+/* Without it the loss is trd_loss_sft with the options' sft. user must outlive the engine; compiled programs
+ * are dropped. */
 TRD_API trd_status trd_engine_with_loss_fn(trd_engine *engine, trd_loss_function loss, void *user);
 /* The loss of eval_step; NULL: that of training, as without this call. */
 TRD_API trd_status trd_engine_with_eval_loss_fn(trd_engine *engine, trd_loss_function loss, void *user);

@@ -101,8 +101,7 @@ static trd_status open_engine(const session *s, const parity_run *run, trd_engin
                                         .learning_rate = run->learning_rate,
                                         .schedule_steps = run->step_count};
     o.log = cli_log;
-    TRD_TRY(trd_engine_create(&o, engine));
-    return trd_engine_with_loss_fn(*engine, trd_loss_sft, NULL);
+    return trd_engine_create(&o, engine);
 }
 
 /* Log-probabilities of every token, and the loss they make, on the parameters at hand. */

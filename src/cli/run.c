@@ -31,7 +31,6 @@ trd_status cli_run_config(cli_run *run, int words, char **argv)
     if (status) return status;
     trd_config_set_log(run->config, (trd_log_sink){.write = log_line, .user = run});
     run->options = *trd_config_engine(run->config);
-    run->loss.z_loss_multiplier = strtod(trd_config_get(run->config, "z_loss_multiplier"), NULL);
     run->folder = trd__path_join(trd_config_get(run->config, "base_output_directory"),
                                  trd_config_get(run->config, "run_name"));
     return run->folder ? TRD_OK : TRD_NO_MEMORY;
@@ -173,7 +172,6 @@ trd_status cli_run_engine(cli_run *run, bool with_sinks)
             if (sinks[i].close) sinks[i].close(sinks[i].user);
         return status;
     }
-    TRD_TRY(trd_engine_with_loss_fn(run->engine, trd_loss_sft, &run->loss));
     status = run->options.checkpoint_directory ? trd_engine_restore(run->engine, -1, NULL) : TRD_NOT_FOUND;
     run->resumed = status == TRD_OK;
     return status == TRD_NOT_FOUND ? TRD_OK : status;

@@ -15,7 +15,6 @@ typedef struct cli_run {
     trd_run_setting *settings; /* the config as the sinks show it */
     trd_loader *train, *eval;
     trd_engine *engine;
-    trd_sft_options loss;       /* what the loss is traced with, as long as the engine lives */
     bool resumed; /* a checkpoint was found */
 } cli_run;
 

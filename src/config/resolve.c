@@ -78,6 +78,7 @@ static void fill_optimizer(const trd__config_values *v, trd_engine_options *e)
         .decay_steps_fraction = v->wsd_decay_steps_fraction,
         .decay_style = (trd_decay_style)choice_of("wsd_decay_style", v->wsd_decay_style),
         .schedule_steps = v->learning_rate_schedule_steps > 0 ? v->learning_rate_schedule_steps : v->steps};
+    e->sft.z_loss_multiplier = v->z_loss_multiplier;
     e->gradient_clipping_threshold = v->gradient_clipping_threshold;
     e->skip_step_on_nonfinite = v->skip_step_on_nonfinite;
     e->skip_step_on_spikes = v->skip_step_on_spikes;

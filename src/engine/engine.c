@@ -219,6 +219,7 @@ static trd_status create(const trd_engine_options *options, trd_model *model, bo
     engine->model = model;
     engine->max_inflight = options->max_inflight_computations;
     engine->loss = trd_loss_sft;
+    engine->loss_user = &engine->options.sft;
     engine->arena = trd__arena_create();
     trd_status status = engine->arena ? check_options(options) : TRD_NO_MEMORY;
     if (status == TRD_OK) status = copy_options(engine);
