@@ -36,8 +36,6 @@ struct trd__weights {
     entry *entries;
     size_t count;
     char *config;
-    trd__json_doc *config_doc;
-    const char *architecture, *model_type;
     trd__pair *metadata;
     size_t metadata_count;
 };
@@ -95,12 +93,14 @@ static trd_status check_index(const trd__weights *w, const trd__hub_folder *fold
 static trd_status read_config_file(trd__weights *w, const char *folder)
 {
     trd__file_map map;
+    trd__json_doc *doc = NULL; /* only to refuse a file that is no JSON here, where its path is known */
     char *path = trd__path_join(folder, "config.json");
     if (!path) return TRD_NO_MEMORY;
     trd_status status = TRD_OK;
     if (trd__file_exists(path)) {
         status = trd__file_map_open(path, &map);
-        if (!status) status = trd__json_parse((const char *)map.data, map.bytes, path, &w->config_doc);
+        if (!status) status = trd__json_parse((const char *)map.data, map.bytes, path, &doc);
+        trd__json_free(doc);
         if (!status) {
             w->config = trd__alloc(map.bytes + 1, 1);
             if (w->config) memcpy(w->config, map.data, map.bytes);
@@ -185,8 +185,7 @@ static trd_status open_gguf(trd__weights *w)
     for (size_t i = 0; i < count; i++)
         TRD_TRY(add_gguf_tensor(w, architecture, trd__gguf_tensor_at(w->gguf, i)));
     trd_status status = trd__gguf_config(w->gguf, &w->config);
-    if (status) return trd__fail_in(status, "opening weights %s", w->path);
-    return trd__json_parse(w->config, strlen(w->config), w->path, &w->config_doc);
+    return status ? trd__fail_in(status, "opening weights %s", w->path) : TRD_OK;
 }
 
 static bool is_gguf(const char *path)
@@ -198,16 +197,6 @@ static bool is_gguf(const char *path)
     bool magic = map.bytes >= 4 && memcmp(map.data, "GGUF", 4) == 0;
     trd__file_map_close(&map);
     return magic;
-}
-
-static trd_status read_names(trd__weights *w)
-{
-    if (!w->config_doc) return TRD_OK;
-    trd__json root = trd__json_root(w->config_doc);
-    trd__json classes = trd__json_find(root, "architectures");
-    if (trd__json_kind_of(classes) == TRD__JSON_ARRAY && trd__json_exists(trd__json_first(classes)))
-        TRD_TRY(trd__json_as_string(trd__json_first(classes), &w->architecture));
-    return trd__json_opt_string(root, "model_type", &w->model_type);
 }
 
 static trd_status open_path(trd__weights *w, const char *path)
@@ -222,7 +211,6 @@ static trd_status open_path(trd__weights *w, const char *path)
     else
         TRD_TRY(open_single(w));
     TRD_TRY(sort_entries(w));
-    TRD_TRY(read_names(w));
     const trd__safetensors *first = w->file_count ? w->files[0] : NULL;
     return trd__weights_describe(w->gguf, first, w->config, w->arena, &w->metadata, &w->metadata_count);
 }
@@ -244,7 +232,6 @@ trd_status trd__weights_open(const char *path, trd__weights **out)
 void trd__weights_close(trd__weights *w)
 {
     if (!w) return;
-    trd__json_free(w->config_doc);
     trd__free(w->config);
     trd__free(w->entries);
     for (size_t i = 0; i < w->file_count; i++) trd__safetensors_close(w->files[i]);
@@ -355,14 +342,6 @@ trd_status trd__weights_read(const trd__weights *w, const char *name, trd_dtype 
 const char *trd__weights_config(const trd__weights *w)
 {
     return w->config;
-}
-const char *trd__weights_architecture(const trd__weights *w)
-{
-    return w->architecture;
-}
-const char *trd__weights_model_type(const trd__weights *w)
-{
-    return w->model_type;
 }
 const char *trd__weights_format(const trd__weights *w)
 {

@@ -35,9 +35,6 @@ trd_status trd__weights_read(const trd__weights *weights, const char *name, trd_
 /* The model's config.json: the file's text, or the same made from GGUF metadata. NULL where there is none
  * beside the weights. NUL-terminated, lives as long as weights. */
 const char *trd__weights_config(const trd__weights *weights);
-/* "LlamaForCausalLM" and "llama" as the config says, NULL where it says nothing. */
-const char *trd__weights_architecture(const trd__weights *weights);
-const char *trd__weights_model_type(const trd__weights *weights);
 
 const char *trd__weights_format(const trd__weights *weights); /* "safetensors" or "gguf" */
 const char *trd__weights_path(const trd__weights *weights);
