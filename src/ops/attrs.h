@@ -88,10 +88,10 @@ typedef struct trd__attention_attr {
     int pad_;
 } trd__attention_attr;
 /* token_logprobs: hidden (..., C), weight (V, C), targets (...), row_mask (...) or null -> log-probabilities
- * and log-sum-exps (...) f32 (f64 for f64 operands). token_logprobs_grad: hidden, weight, targets, row_mask or
- * null, d_logprobs, accumulator or null, d_log_sums or null -> log-probabilities, d_hidden, d_weight
- * (weight_grad_dtype: the accumulator's, else weight's), log-sum-exps. merged: the node stands for the forward op too, so its log-probabilities are
- * used and the forward product counts as model FLOPs. */
+ * and log-sum-exps (...) f32 (f64 for f64 operands). token_logprobs_grad: hidden, weight, targets, row_mask
+ * or null, d_logprobs, accumulator or null, d_log_sums or null -> log-probabilities, d_hidden, d_weight
+ * (weight_grad_dtype: the accumulator's, else weight's), log-sum-exps. merged: the node stands for the
+ * forward op too, so its log-probabilities are used and the forward product counts as model FLOPs. */
 typedef struct trd__token_logprobs_attr {
     double temperature;
     trd_dtype weight_grad_dtype;

@@ -103,7 +103,8 @@ static trd_value build_loss(trd_builder *b, const way *w, const trd_value *in)
     x = trd_rms_norm(b, x, p[9], 1e-6);
     trd_value weights = shift(b, in[WEIGHTS]);
     trd_value mask = trd_not_equal(b, weights, trd_scalar(b, TRD_F32, 0));
-    trd_value logprobs = trd_token_logprobs(b, x, w->tied ? p[0] : p[10], shift(b, in[TOKENS]), mask, 1, NULL);
+    trd_value logprobs =
+        trd_token_logprobs(b, x, w->tied ? p[0] : p[10], shift(b, in[TOKENS]), mask, 1, NULL);
     return trd_neg(b, trd_sum_all(b, trd_mul(b, logprobs, weights)));
 }
 

@@ -177,7 +177,8 @@ static void build_tied(small_program *p, bool squared)
     begin(p, shapes, (trd_dtype[]){TRD_F32, TRD_I32}, 2);
     trd_builder *b = small_program_builder(p);
     trd_value hidden = trd_gather_rows(b, p->values[0], p->values[1]);
-    trd_value logprobs = trd_token_logprobs(b, hidden, p->values[0], p->values[1], (trd_value){NULL, 0}, 1, NULL);
+    trd_value logprobs =
+        trd_token_logprobs(b, hidden, p->values[0], p->values[1], (trd_value){NULL, 0}, 1, NULL);
     small_program_result(p, "logprobs", logprobs);
     if (squared) logprobs = trd_square(b, logprobs);
     small_tensor accumulator = small_tensor_make("gradient", TRD_F32, shapes[0]);
