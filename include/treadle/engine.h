@@ -179,8 +179,8 @@ TRD_API trd_status trd_handle_read(trd_handle handle, void *data);
 typedef struct trd_train_options {
     trd_loader *train;
     trd_loader *eval;                          /* NULL: no evaluation; rewound for each */
-    int64_t eval_interval;                     /* 0: only where eval_at_start / eval_at_end say */
-    int64_t eval_steps;                        /* batches per evaluation; 0: all */
+    int64_t eval_interval;                     /* 0 or less: only where eval_at_start / eval_at_end say */
+    int64_t eval_steps;                        /* batches per evaluation; 0 or less: all */
     bool eval_at_start, eval_at_end;           /* the latter: after the last step, where this call did it */
     const volatile int *stop;                  /* set by a signal handler; may be NULL */
     void (*on_step)(void *user, int64_t step); /* hooks; may be NULL */
@@ -189,7 +189,7 @@ typedef struct trd_train_options {
 } trd_train_options;
 TRD_API trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options);
 
-/* Token-weighted evaluation over a loader from its start: eval_begin, eval_step for each batch (batches 0:
+/* Token-weighted evaluation over a loader from its start: eval_begin, eval_step for each batch (batches <= 0:
  * all), eval_end. */
 typedef struct trd_eval_result {
     double loss; /* sum / sum */

@@ -22,7 +22,7 @@ trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, int64_t b
     trd_status status = TRD_OK;
     TRD_TRY(trd_loader_seek(loader, 0));
     TRD_TRY(trd_engine_eval_begin(engine));
-    for (int64_t i = 0; status == TRD_OK && (batches == 0 || i < batches); i++) {
+    for (int64_t i = 0; status == TRD_OK && (batches <= 0 || i < batches); i++) {
         status = trd_loader_next(loader, &batch);
         if (status == TRD_OK) status = trd_engine_eval_step(engine, &batch);
     }
