@@ -48,6 +48,8 @@ typedef struct trd_engine_options {
     int64_t checkpoint_period;        /* in steps */
     bool async_checkpointing;
     int max_num_checkpoints_to_keep; /* 0: all */
+    bool read_only_checkpoints;      /* restore only, from a folder that another engine may be writing to:
+                                        takes no lock, makes and removes no file, saves nothing */
     const char *metrics_prefix;      /* NULL: none */
     const trd_metric_sink *sinks;    /* taken over by an engine that was created; closed with it */
     int sink_count;
@@ -112,7 +114,7 @@ TRD_API trd_value trd_forward_token_logprobs(trd_builder *b, const trd_model *mo
                                              void *user);
 
 /* Saves; metadata is the caller's text (NULL: none), returned by restore. *wrote (may be NULL) says whether a
- * checkpoint was written: off the period and not forced, or with checkpointing off, none is. */
+ * checkpoint was written: off the period and not forced, or with checkpointing off or read-only, none is. */
 TRD_API trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force, bool *wrote);
 /* step -1: the newest. TRD_NOT_FOUND when there is none. *metadata: free with trd_text_free; may be NULL. */
 TRD_API trd_status trd_engine_restore(trd_engine *engine, int64_t step, char **metadata);

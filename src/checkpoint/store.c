@@ -82,15 +82,28 @@ static trd_status sweep(const trd__store *store)
     return status;
 }
 
-trd_status trd__store_open(const char *folder, const trd_log_sink *log, trd__store **out)
+trd_status trd__store_view(const char *folder, const trd_log_sink *log, trd__store **out)
 {
     *out = NULL;
-    TRD_TRY(trd__make_directories(folder));
     trd__store *store = trd__calloc(1, sizeof *store);
     if (!store) return TRD_NO_MEMORY;
     if (log) store->log = *log;
     store->folder = trd__strdup(folder);
-    trd_status status = store->folder ? sweep(store) : TRD_NO_MEMORY;
+    if (!store->folder) {
+        trd__free(store);
+        return TRD_NO_MEMORY;
+    }
+    *out = store;
+    return TRD_OK;
+}
+
+trd_status trd__store_open(const char *folder, const trd_log_sink *log, trd__store **out)
+{
+    trd__store *store;
+    *out = NULL;
+    TRD_TRY(trd__make_directories(folder));
+    TRD_TRY(trd__store_view(folder, log, &store));
+    trd_status status = sweep(store);
     if (status) {
         trd__store_close(store);
         return status;
@@ -112,6 +125,7 @@ trd_status trd__store_list(const trd__store *store, trd__store_name **names, siz
     *count = 0;
     *names = NULL;
     DIR *directory = opendir(store->folder);
+    if (!directory && errno == ENOENT) return TRD_OK;
     if (!directory) return trd__fail(TRD_IO, "opening folder %s: %s", store->folder, strerror(errno));
     trd__store_name *list = trd__alloc(capacity, sizeof *list);
     for (struct dirent *entry; list && (entry = readdir(directory));) {
@@ -366,20 +380,41 @@ trd_status trd__store_read(const trd__store *store, trd__store_name name, trd__s
     return status;
 }
 
-trd_status trd__store_read_newest(const trd__store *store, trd__stored **stored)
+static trd_status read_one(const trd__store *store, const trd__store_name *names, size_t count,
+                           trd__stored **stored)
 {
-    trd__store_name *names;
-    size_t count;
-    *stored = NULL;
-    TRD_TRY(trd__store_list(store, &names, &count));
     trd_status status = TRD_NOT_FOUND;
     for (size_t i = count; i-- > 0;) {
         status = trd__store_read(store, names[i], stored);
         if (status == TRD_OK || status == TRD_NO_MEMORY) break;
         trd__log(&store->log, TRD_LOG_WARNING, "%s; the one before it is tried", trd_error_message());
     }
-    trd__free(names);
-    if (*stored || status == TRD_NO_MEMORY) return status;
+    return status;
+}
+
+static bool is_there(const trd__store *store, trd__store_name name)
+{
+    char *path = name_path(store, name);
+    bool there = !path || trd__file_exists(path);
+    trd__free(path);
+    return there;
+}
+
+/* A process that writes beside this one may replace all that was listed before it is read; then there is a
+ * newer one. */
+trd_status trd__store_read_newest(const trd__store *store, trd__stored **stored)
+{
+    trd__store_name *names;
+    size_t count;
+    bool replaced;
+    *stored = NULL;
+    do {
+        TRD_TRY(trd__store_list(store, &names, &count));
+        trd_status status = read_one(store, names, count, stored);
+        replaced = status && count && !is_there(store, names[count - 1]);
+        trd__free(names);
+        if (!status || status == TRD_NO_MEMORY) return status;
+    } while (replaced);
     if (count == 0) return trd__fail(TRD_NOT_FOUND, "opening checkpoints: %s holds none", store->folder);
     return trd__fail(
         TRD_CORRUPT,

@@ -28,9 +28,12 @@ int trd__store_compare(trd__store_name a, trd__store_name b);
 /* Opens or creates the folder and removes what a crash left behind. log may be NULL; the sink is copied. The
  * caller sees to it that one process writes to a folder. */
 trd_status trd__store_open(const char *folder, const trd_log_sink *log, trd__store **store);
+/* For reading beside a process that writes: creates and removes nothing; the folder may be missing. */
+trd_status trd__store_view(const char *folder, const trd_log_sink *log, trd__store **store);
 void trd__store_close(trd__store *store); /* NULL is fine */
 
-/* Names of what is there, oldest first, intact or not. Free *names with trd__free. */
+/* Names of what is there, oldest first, intact or not; none where the folder is missing. Free *names with
+ * trd__free. */
 trd_status trd__store_list(const trd__store *store, trd__store_name **names, size_t *count);
 trd_status trd__store_remove(const trd__store *store, trd__store_name name); /* TRD_OK when it is not there */
 /* Removes the oldest until keep are left; keep 0 keeps all. */

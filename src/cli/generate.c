@@ -50,8 +50,7 @@ static trd_status find_weights(session *s, char **newest, const char **path)
     *path = s->options.model;
     if (!s->config) return TRD_OK;
     const trd_engine_options *engine = trd_config_engine(s->config);
-    if (engine->checkpoint_directory && access(engine->checkpoint_directory, F_OK) == 0)
-        TRD_TRY(trd__store_newest_path(engine->checkpoint_directory, newest));
+    if (engine->checkpoint_directory) TRD_TRY(trd__store_newest_path(engine->checkpoint_directory, newest));
     *path = *newest ? *newest : engine->load_parameters_path;
     if (!*newest)
         fprintf(stderr, "no checkpoint of this run yet: generating with %s\n",

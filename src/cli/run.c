@@ -157,9 +157,7 @@ static trd_status make_settings(cli_run *run)
 
 trd_status cli_run_engine(cli_run *run, bool with_sinks)
 {
-    const char *checkpoints = run->options.checkpoint_directory;
-    if (!with_sinks && checkpoints && !trd__is_directory(checkpoints))
-        run->options.checkpoint_directory = NULL; /* who only reads a run makes no folder for it */
+    run->options.read_only_checkpoints = !with_sinks;
     trd_metric_sink sinks[MOST_SINKS] = {0};
     int count = 0;
     trd_status status = with_sinks ? make_settings(run) : TRD_OK;

@@ -28,7 +28,8 @@ trd_status cli_run_save_config(const cli_run *run);
 /* Opens the loaders; steps follow from num_epochs when the config gives no steps. */
 trd_status cli_run_data(cli_run *run, bool train, bool eval);
 /* Engine with the supervised loss, restored from the newest checkpoint if there is one. with_sinks:
- * metrics.jsonl, TensorBoard, report.html and progress. */
+ * metrics.jsonl, TensorBoard, report.html and progress; without them the run's folder is only read, also
+ * while another process trains it. */
 trd_status cli_run_engine(cli_run *run, bool with_sinks);
 /* Closes everything; returns the engine's last error. */
 trd_status cli_run_close(cli_run *run);

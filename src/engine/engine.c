@@ -266,7 +266,7 @@ trd_status trd_engine_close(trd_engine *engine)
 {
     if (!engine) return TRD_OK;
     trd_status first = engine->sticky == TRD_OK ? trd__queue_flush(engine) : TRD_OK;
-    if (first == TRD_OK && engine->sticky == TRD_OK && engine->saver && engine->dirty)
+    if (first == TRD_OK && engine->sticky == TRD_OK && trd__saver_writes(engine) && engine->dirty)
         first = trd_engine_save(engine, NULL, true, NULL);
     if (engine->saver) keep_first(&first, trd__saver_wait(engine));
     keep_first(&first, trd__metrics_flush_sinks(engine));

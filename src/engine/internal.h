@@ -366,7 +366,8 @@ trd_status trd__weights_fill(trd_engine *engine);       /* parameters loaded or 
 void trd__weights_release(trd_engine *engine);
 
 /* saver.c */
-trd_status trd__saver_create(trd_engine *engine); /* locks the run folder and opens the store */
+trd_status trd__saver_create(trd_engine *engine); /* locks the run folder unless read-only, opens the store */
+bool trd__saver_writes(const trd_engine *engine); /* false: checkpointing is off or read-only */
 void trd__saver_free(trd_engine *engine);         /* waits for the last save, unlocks */
 void trd__saver_poll(trd_engine *engine);         /* a failure of a finished save becomes deferred */
 trd_status trd__saver_wait(trd_engine *engine);   /* for the running save, and returns its status */

@@ -1,6 +1,6 @@
 /* Saving: a host snapshot of the state is taken between dispatches, then written by the caller or beside
  * training by one thread. Invariants: at most one save runs at a time; the thread touches its snapshot and
- * the store only; the run folder is locked for as long as the engine lives. */
+ * the store only; the run folder is locked for as long as an engine that may save lives. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -77,6 +77,8 @@ trd_status trd__saver_create(trd_engine *engine)
     saver->lock = -1;
     saver->keep = (size_t)engine->options.max_num_checkpoints_to_keep;
     engine->saver = saver;
+    if (engine->options.read_only_checkpoints)
+        return trd__store_view(folder, &engine->options.log, &saver->store);
     TRD_TRY(trd__make_directories(folder));
     TRD_TRY(lock_folder(folder, &saver->lock));
     return trd__store_open(folder, &engine->options.log, &saver->store);
@@ -225,13 +227,19 @@ static trd_status start(trd_engine *engine)
     return status;
 }
 
+bool trd__saver_writes(const trd_engine *engine)
+{
+    return engine->saver && !engine->options.read_only_checkpoints;
+}
+
 trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force, bool *wrote)
 {
     if (wrote) *wrote = false;
     TRD_TRY(trd__engine_check(engine));
     trd__saver *saver = engine->saver;
-    if (!saver) {
-        trd__log(&engine->options.log, TRD_LOG_INFO, "save: checkpointing is off, nothing was written");
+    if (!trd__saver_writes(engine)) {
+        trd__log(&engine->options.log, TRD_LOG_INFO, "save: checkpointing is %s, nothing was written",
+                 saver ? "read-only" : "off");
         return TRD_OK;
     }
     bool due = engine->micro_step > 0 || engine->finish_saved_step ||

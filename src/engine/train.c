@@ -55,7 +55,7 @@ static trd_status finish_step(trd_engine *engine, const trd_train_options *o, in
         TRD_TRY(evaluate(engine, o));
         *evaluated = engine->step;
     }
-    return engine->saver ? trd_engine_save(engine, NULL, false, NULL) : TRD_OK;
+    return trd__saver_writes(engine) ? trd_engine_save(engine, NULL, false, NULL) : TRD_OK;
 }
 
 /* Feeds batches until the steps are done, the data ends, or a stop was asked for. A window that the data cut
@@ -91,7 +91,7 @@ static trd_status feed(trd_engine *engine, const trd_train_options *o, int64_t *
 static trd_status check_space(trd_engine *engine)
 {
     const trd_engine_options *o = &engine->options;
-    if (!engine->saver) return TRD_OK;
+    if (!trd__saver_writes(engine)) return TRD_OK;
     int64_t left = o->steps > engine->step ? (o->steps - engine->step) / o->checkpoint_period + 1 : 1;
     int64_t keep = o->max_num_checkpoints_to_keep;
     return trd__saver_check_space(engine, keep > 0 && keep + 1 < left ? keep + 1 : left);
@@ -124,6 +124,6 @@ trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options
     TRD_TRY(trd__queue_flush(engine));
     bool ended = !stopped(options) || !steps_left(engine);
     if (options->eval_at_end && ended && evaluated != engine->step) TRD_TRY(evaluate(engine, options));
-    if (engine->saver && engine->dirty) TRD_TRY(trd_engine_save(engine, NULL, true, NULL));
+    if (trd__saver_writes(engine) && engine->dirty) TRD_TRY(trd_engine_save(engine, NULL, true, NULL));
     return trd__metrics_flush_sinks(engine);
 }

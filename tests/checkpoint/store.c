@@ -295,6 +295,32 @@ static void killed_writer(void **state)
     }
 }
 
+/* Reads beside a process that writes and keeps a single checkpoint: there always is one. */
+static void reader_beside_writer(void **state)
+{
+    trd__store *store = fresh(state), *view;
+    trd__stored *stored;
+    save(store, 1, 0, true);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        for (int64_t step = 2;; step++) {
+            trd__store_save(store, (trd__store_name){step, 0}, arrays, 4, json, sizeof json - 1, NULL);
+            trd__store_prune(store, 1);
+        }
+    }
+    trd_status status = trd__store_view(scratch_path(*state, "store"), NULL, &view);
+    for (int i = 0; !status && i < 100; i++) {
+        status = trd__store_read_newest(view, &stored);
+        if (!status) trd__stored_close(stored);
+    }
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    if (status) fail_msg("%s", trd_error_message());
+    trd__store_close(view);
+    trd__store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +333,7 @@ int main(void)
         cmocka_unit_test(full_disk),
         cmocka_unit_test(leftovers_are_swept),
         cmocka_unit_test(killed_writer),
+        cmocka_unit_test(reader_beside_writer),
     };
     return cmocka_run_group_tests_name("checkpoint/store", tests, scratch_create, scratch_remove);
 }

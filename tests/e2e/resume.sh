@@ -98,6 +98,15 @@ killed killed-inline checkpoint_period=1 async_checkpointing=false
 killed killed-between checkpoint_period=3
 killed killed-unsaved enable_checkpointing=true checkpoint_period=1000 # starts again from the seed each time
 
+# A run is evaluated and exported while it trains, and is none the wiser.
+begin busy checkpoint_period=2 steps=100000
+reach 8 || fail "busy: ended before it was read"
+expect 0 eval "$work/config.yml" run_name=busy steps=100000
+expect 0 export "$work/config.yml" "$work/busy.hub" run_name=busy steps=100000
+kill -0 $pid 2> /dev/null || fail "busy: ended while it was read"
+kill -TERM $pid
+wait $pid || fail "busy: exit code $?, expected 0"
+
 # A position means nothing in other data, and a run whose every checkpoint is damaged does not start afresh unasked.
 cp "$work/train.jsonl" "$work/kept.jsonl"
 echo '{"prompt": "more", "completion": "data"}' >> "$work/train.jsonl"

@@ -159,6 +159,38 @@ static void one_engine_per_folder(void **state)
     OK(trd_engine_close(second));
 }
 
+/* A reader beside the engine that has the folder: it restores, and leaves no trace. */
+static void a_reader_beside_the_writer(void **state)
+{
+    trd_engine_options o = options_in(state, "shared"), reading = o;
+    test_batch b;
+    bool wrote = true;
+    const char *leftover = scratch_path(o.checkpoint_directory, ".tmp-save-step-9.1");
+    reading.read_only_checkpoints = true;
+    trd_engine *reader = test_engine(&reading);
+    assert_int_equal(trd_engine_restore(reader, -1, NULL), TRD_NOT_FOUND);
+    OK(trd_engine_close(reader));
+    assert_false(trd__is_directory(o.checkpoint_directory));
+    trd_engine *writer = test_engine(&o);
+    feed(writer, 0, 2 * MICRO);
+    OK(trd_engine_save(writer, NULL, true, NULL));
+    OK(trd_engine_wait(writer));
+    feed(writer, 2 * MICRO, 2 * MICRO + 1);
+    OK(trd_engine_save(writer, NULL, true, NULL)); /* waits for the first one */
+    OK(trd__make_directories(leftover));
+    reader = test_engine(&reading);
+    OK(trd_engine_restore(reader, 2, NULL));
+    assert_int_equal(trd_engine_step(reader), 2);
+    OK(trd_engine_fwd_bwd(reader, test_batch_fill(&b, 1)));
+    OK(trd_engine_update(reader));
+    OK(trd_engine_save(reader, NULL, true, &wrote));
+    assert_false(wrote);
+    OK(trd_engine_close(reader));
+    assert_true(trd__is_directory(leftover));
+    OK(trd_engine_close(writer));
+    assert_false(trd__is_directory(scratch_path(o.checkpoint_directory, "step-3")));
+}
+
 /* Rewrites a checkpoint's state.json by cutting what lies between two texts, through the store itself. */
 static void cut_field(const char *folder, const char *from, const char *to)
 {
@@ -342,6 +374,7 @@ int main(void)
         cmocka_unit_test(saves_when_due),
         cmocka_unit_test(close_saves_the_last_state),
         cmocka_unit_test(one_engine_per_folder),
+        cmocka_unit_test(a_reader_beside_the_writer),
         cmocka_unit_test(missing_denominator_is_rebuilt),
         cmocka_unit_test(what_does_not_fit),
         cmocka_unit_test(handles_die_on_restore),
