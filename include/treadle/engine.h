@@ -129,9 +129,41 @@ typedef enum trd_aggregation {
     TRD_AGGREGATE_MIN,
     TRD_AGGREGATE_MAX
 } trd_aggregation;
-/* A host-side metric of the current step; aggregated over its micro-batches. */
-TRD_API trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, double value,
+/* A value the host records: nothing (skipped), a number, a sum with the denominator it is divided by, or a
+ * group of named values, whose names are joined with '/'. */
+typedef enum trd_recorded_kind {
+    TRD_RECORDED_NOTHING,
+    TRD_RECORDED_NUMBER,
+    TRD_RECORDED_WEIGHTED,
+    TRD_RECORDED_GROUP
+} trd_recorded_kind;
+typedef struct trd_recorded {
+    trd_recorded_kind kind;
+    const char *name; /* of a group's member */
+    double value;     /* the number, or the unreduced sum */
+    double denominator, eps, min_denom;
+    const struct trd_recorded *members;
+    int member_count;
+} trd_recorded;
+static inline trd_recorded trd_recorded_number(double value)
+{
+    trd_recorded r = {TRD_RECORDED_NUMBER, NULL, value, 0, 0, 0, NULL, 0};
+    return r;
+}
+static inline trd_recorded trd_recorded_weighted(double unreduced_sum, double denominator)
+{
+    trd_recorded r = {TRD_RECORDED_WEIGHTED, NULL, unreduced_sum, denominator, 0, 0, NULL, 0};
+    return r;
+}
+/* Host-side metrics of the current step, aggregated over its calls. The mean of weighted values is the sum of
+ * their sums over the sum of their denominators; every other aggregation takes each value's own quotient. */
+TRD_API trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, trd_recorded value,
                                              trd_aggregation aggregation);
+/* The caller's own aggregation: fold gets what it returned last (0 at first), the new value and how many came
+ * before it in this step. */
+typedef double (*trd_fold_function)(void *user, double so_far, double value, int count);
+TRD_API trd_status trd_engine_record_folded(trd_engine *engine, const char *name, double value,
+                                            trd_fold_function fold, void *user);
 typedef struct trd_step_metrics {
     int64_t step; /* updates done with it, from 1; -1: empty */
     const trd_metric *metrics;

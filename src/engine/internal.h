@@ -154,8 +154,10 @@ typedef struct trd__update {
 typedef struct trd__host_metric {
     const char *name;
     trd_aggregation aggregation;
-    double value;
-    int64_t count;
+    bool weighted; /* value and denominator are sums, divided once */
+    trd_fold_function fold;
+    double value, denominator, eps, min_denom;
+    int count;
 } trd__host_metric;
 
 /* What one step accumulates on the host before its metrics are written. */

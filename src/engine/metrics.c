@@ -138,6 +138,8 @@ static void put_aux(trd__metric_record *record, const trd__tally *tally)
 
 static double host_value(const trd__host_metric *metric)
 {
+    if (metric->weighted)
+        return metric->value * trd_compute_scale(metric->denominator, metric->eps, metric->min_denom);
     return metric->aggregation == TRD_AGGREGATE_MEAN ? metric->value / (double)metric->count : metric->value;
 }
 

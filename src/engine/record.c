@@ -1,9 +1,12 @@
 /* The caller's side of metrics: recording host values into the current step and reading records back. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "engine/internal.h"
+
+enum { MOST_LEVELS = 8, LONGEST_NAME = 256 };
 
 static void aggregate(trd__host_metric *metric, double value)
 {
@@ -16,37 +19,103 @@ static void aggregate(trd__host_metric *metric, double value)
         metric->value = value;
         break;
     case TRD_AGGREGATE_MIN:
-        metric->value = fmin(metric->value, value);
+        metric->value = metric->count ? fmin(metric->value, value) : value;
         break;
     case TRD_AGGREGATE_MAX:
-        metric->value = fmax(metric->value, value);
+        metric->value = metric->count ? fmax(metric->value, value) : value;
         break;
     }
-    metric->count++;
 }
 
-trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, double value,
-                                     trd_aggregation aggregation)
+/* The current step's record of a name, made on first use; how it is aggregated may not change within a step.
+ */
+static trd_status find(trd_engine *engine, const char *name, const trd__host_metric *like,
+                       trd__host_metric **out)
 {
-    TRD_TRY(trd__engine_check(engine));
-    if (!name || !*name)
-        return trd__fail(TRD_INVALID_ARGUMENT, "recording a metric: expected a name, found none");
     const char *full = trd__metrics_name(engine, name);
     if (!full) return TRD_INVALID_ARGUMENT;
     trd__step_record *record = &engine->current;
     for (int i = 0; i < record->host_count; i++) {
-        trd__host_metric *metric = &record->host[i];
+        trd__host_metric *metric = *out = &record->host[i];
         if (metric->name != full) continue;
-        if (metric->aggregation != aggregation)
-            return trd__fail(TRD_INVALID_ARGUMENT,
-                             "recording \"%s\": expected the aggregation it was first recorded with", name);
-        aggregate(metric, value);
-        return TRD_OK;
+        if (metric->aggregation == like->aggregation && metric->weighted == like->weighted &&
+            metric->fold == like->fold)
+            return TRD_OK;
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "recording \"%s\": expected the kind and aggregation it was first recorded with",
+                         name);
     }
     if (record->host_count == TRD__HOST_METRICS)
         return trd__fail(TRD_INVALID_ARGUMENT, "recording \"%s\": expected at most %d metrics a step", name,
                          TRD__HOST_METRICS);
-    record->host[record->host_count++] = (trd__host_metric){full, aggregation, value, 1};
+    *out = &record->host[record->host_count++];
+    **out = *like;
+    (*out)->name = full;
+    return TRD_OK;
+}
+
+static trd_status check_name(trd_engine *engine, const char *name)
+{
+    TRD_TRY(trd__engine_check(engine));
+    if (name && *name) return TRD_OK;
+    return trd__fail(TRD_INVALID_ARGUMENT, "recording a metric: expected a name, found none");
+}
+
+static trd_status record_one(trd_engine *engine, const char *name, const trd_recorded *value,
+                             trd_aggregation aggregation)
+{
+    bool weighted = value->kind == TRD_RECORDED_WEIGHTED;
+    bool summed = weighted && aggregation == TRD_AGGREGATE_MEAN; /* divided once, at the end */
+    trd__host_metric *metric,
+        like = {
+            .aggregation = aggregation, .weighted = summed, .eps = value->eps, .min_denom = value->min_denom};
+    TRD_TRY(find(engine, name, &like, &metric));
+    double scale =
+        weighted && !summed ? trd_compute_scale(value->denominator, value->eps, value->min_denom) : 1;
+    aggregate(metric, value->value * scale);
+    metric->denominator += summed ? value->denominator : 0;
+    metric->count++;
+    return TRD_OK;
+}
+
+/* Records every number in value under its joined name; with engine NULL it only checks the names. */
+static trd_status record_value(trd_engine *engine, const char *name, const trd_recorded *value,
+                               trd_aggregation aggregation, int depth)
+{
+    if (value->kind == TRD_RECORDED_NOTHING) return TRD_OK;
+    if (value->kind != TRD_RECORDED_GROUP)
+        return engine ? record_one(engine, name, value, aggregation) : TRD_OK;
+    if (depth == MOST_LEVELS)
+        return trd__fail(TRD_INVALID_ARGUMENT, "recording \"%s\": expected at most %d levels of groups", name,
+                         MOST_LEVELS);
+    for (int i = 0; i < value->member_count; i++) {
+        const trd_recorded *member = &value->members[i];
+        char joined[LONGEST_NAME];
+        int length = snprintf(joined, sizeof joined, "%s/%s", name, member->name ? member->name : "");
+        if (!member->name || !*member->name || length >= (int)sizeof joined)
+            return trd__fail(TRD_INVALID_ARGUMENT,
+                             "recording \"%s\": expected a name of at most %d characters for member %d", name,
+                             LONGEST_NAME, i);
+        TRD_TRY(record_value(engine, joined, member, aggregation, depth + 1));
+    }
+    return TRD_OK;
+}
+
+trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, trd_recorded value,
+                                     trd_aggregation aggregation)
+{
+    TRD_TRY(check_name(engine, name));
+    TRD_TRY(record_value(NULL, name, &value, aggregation, 0)); /* a refused group records nothing */
+    return record_value(engine, name, &value, aggregation, 0);
+}
+
+trd_status trd_engine_record_folded(trd_engine *engine, const char *name, double value,
+                                    trd_fold_function fold, void *user)
+{
+    TRD_TRY(check_name(engine, name));
+    trd__host_metric *metric, like = {.aggregation = TRD_AGGREGATE_LAST, .fold = fold};
+    TRD_TRY(find(engine, name, &like, &metric));
+    metric->value = fold(user, metric->value, value, metric->count++);
     return TRD_OK;
 }
 

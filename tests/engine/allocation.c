@@ -74,7 +74,7 @@ static void step(trd_engine *engine, test_batch *batches)
 {
     for (int i = 0; i < 3; i++) {
         OK(trd_engine_fwd_bwd(engine, &batches[i].batch));
-        OK(trd_engine_record_metrics(engine, "reward", i, TRD_AGGREGATE_MEAN));
+        OK(trd_engine_record_metrics(engine, "reward", trd_recorded_number(i), TRD_AGGREGATE_MEAN));
     }
     OK(trd_engine_update(engine));
     OK(trd_engine_eval_begin(engine));

@@ -174,15 +174,58 @@ static void host_metrics_aggregate(void **state)
     trd_engine *engine = test_engine(&o);
     for (int v = 1; v <= 3; v++) {
         test_batch b;
-        for (int a = 0; a < 5; a++) OK(trd_engine_record_metrics(engine, names[a], v, (trd_aggregation)a));
+        for (int a = 0; a < 5; a++)
+            OK(trd_engine_record_metrics(engine, names[a], trd_recorded_number(v), (trd_aggregation)a));
         OK(trd_engine_fwd_bwd(engine, test_batch_fill(&b, (uint64_t)v)));
     }
-    assert_int_equal(trd_engine_record_metrics(engine, "mean", 1, TRD_AGGREGATE_SUM), TRD_INVALID_ARGUMENT);
+    assert_int_equal(trd_engine_record_metrics(engine, "mean", trd_recorded_number(1), TRD_AGGREGATE_SUM),
+                     TRD_INVALID_ARGUMENT);
     OK(trd_engine_update(engine));
-    OK(trd_engine_record_metrics(engine, "mean", 50, TRD_AGGREGATE_MEAN)); /* of the next step */
+    OK(trd_engine_record_metrics(engine, "mean", trd_recorded_number(50),
+                                 TRD_AGGREGATE_MEAN)); /* of the next step */
     for (int a = 0; a < 5; a++) assert_true(test_metric(engine, names[a]) == expected[a]);
     step_once(engine, 9);
     assert_true(test_metric(engine, "mean") == 50);
+    OK(trd_engine_close(engine));
+}
+
+static double product(void *user, double so_far, double value, int count)
+{
+    ++*(int *)user;
+    return count ? so_far * value : value;
+}
+
+/* Groups join names, nothing is skipped, weighted values are divided once, and a caller may fold. */
+static void host_metrics_of_every_kind(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_options();
+    trd_engine *engine = test_engine(&o);
+    trd_recorded inner[] = {{.kind = TRD_RECORDED_NUMBER, .name = "mean", .value = 3},
+                            {.kind = TRD_RECORDED_NOTHING, .name = "skipped"}};
+    trd_recorded members[] = {
+        {.kind = TRD_RECORDED_WEIGHTED, .name = "entropy", .value = 6, .denominator = 4},
+        {.kind = TRD_RECORDED_GROUP, .name = "reward", .members = inner, .member_count = 2}};
+    const trd_recorded group = {.kind = TRD_RECORDED_GROUP, .members = members, .member_count = 2};
+    int folds = 0;
+    OK(trd_engine_record_metrics(engine, "rl", group, TRD_AGGREGATE_MEAN));
+    members[0].value = 2;
+    members[0].denominator = 12;
+    OK(trd_engine_record_metrics(engine, "rl", group, TRD_AGGREGATE_MEAN));
+    OK(trd_engine_record_metrics(engine, "top", trd_recorded_weighted(6, 4), TRD_AGGREGATE_MAX));
+    OK(trd_engine_record_metrics(engine, "top", trd_recorded_weighted(2, 12), TRD_AGGREGATE_MAX));
+    OK(trd_engine_record_metrics(engine, "empty", trd_recorded_weighted(1, 0), TRD_AGGREGATE_MEAN));
+    OK(trd_engine_record_folded(engine, "product", 3, product, &folds));
+    OK(trd_engine_record_folded(engine, "product", 5, product, &folds));
+    inner[0].name = NULL;
+    assert_int_equal(trd_engine_record_metrics(engine, "rl", group, TRD_AGGREGATE_MEAN),
+                     TRD_INVALID_ARGUMENT);
+    step_once(engine, 1);
+    assert_true(test_metric(engine, "rl/entropy") == 0.5);
+    assert_true(test_metric(engine, "rl/reward/mean") == 3);
+    assert_true(test_metric(engine, "top") == 1.5);
+    assert_true(test_metric(engine, "empty") == 0);
+    assert_true(test_metric(engine, "product") == 15 && folds == 2);
     OK(trd_engine_close(engine));
 }
 
@@ -280,10 +323,10 @@ static void eval_has_its_own_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_of_a_step),          cmocka_unit_test(written_after_the_next_dispatch),
-        cmocka_unit_test(failing_sink_is_told_once), cmocka_unit_test(host_metrics_aggregate),
-        cmocka_unit_test(history_is_bounded),        cmocka_unit_test(evaluation_changes_nothing),
-        cmocka_unit_test(eval_has_its_own_loss),
+        cmocka_unit_test(values_of_a_step),           cmocka_unit_test(written_after_the_next_dispatch),
+        cmocka_unit_test(failing_sink_is_told_once),  cmocka_unit_test(host_metrics_aggregate),
+        cmocka_unit_test(host_metrics_of_every_kind), cmocka_unit_test(history_is_bounded),
+        cmocka_unit_test(evaluation_changes_nothing), cmocka_unit_test(eval_has_its_own_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,7 @@ static trd_status use(trd_engine *engine, const trd_batch *batch)
     TRD_TRY(trd_engine_with_loss_fn(engine, squares, NULL));
     TRD_TRY(trd_engine_fwd_bwd(engine, batch));
     TRD_TRY(trd_engine_fwd_bwd(engine, batch));
-    TRD_TRY(trd_engine_record_metrics(engine, "reward", 1, TRD_AGGREGATE_MEAN));
+    TRD_TRY(trd_engine_record_metrics(engine, "reward", trd_recorded_number(1), TRD_AGGREGATE_MEAN));
     TRD_TRY(trd_engine_save(engine, "middle", true, NULL));
     TRD_TRY(trd_engine_update(engine));
     TRD_TRY(trd_engine_train_step(engine, batch));
