@@ -232,10 +232,11 @@ typedef struct trd_eval_result {
 TRD_API trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, int64_t batches,
                                        trd_eval_result *result);
 
-/* What a config needs before anything runs: bytes by kind and FLOPs, exact. */
+/* What a config needs before anything runs: bytes by kind (inputs: with results and scalars of the runs in
+ * flight) and FLOPs, exact. */
 typedef struct trd_plan {
     uint64_t parameter_bytes, optimizer_bytes, gradient_bytes, input_bytes, activation_bytes, scratch_bytes;
-    uint64_t peak_bytes; /* of one update cycle */
+    uint64_t peak_bytes; /* the device's memory in training and evaluation: the sum of the above */
     uint64_t checkpoint_bytes;
     double flops_per_step; /* gradient_accumulation_steps micro-batches with all weights 1 */
     int64_t parameters;

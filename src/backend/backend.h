@@ -35,7 +35,8 @@ typedef struct trd__compile_options {
     bool verbose;           /* logs each step's kernel and why faster ones refused */
 } trd__compile_options;
 
-/* Exact before anything runs. */
+/* Exact before anything runs. Programs run one at a time, so they share one arena and one scratch, each as
+ * large as the largest report says. */
 typedef struct trd__memory_report {
     uint64_t arena_bytes;               /* activations and temporaries at their peak */
     uint64_t scratch_bytes;             /* kernel scratch, all workers */
@@ -48,7 +49,8 @@ typedef struct trd__memory_report {
 typedef struct trd__backend_stats {
     uint64_t busy_ns; /* time the device spent executing, since creation */
     uint64_t executions;
-    int workers; /* threads that run a program */
+    int workers;           /* threads that run a program */
+    uint64_t memory_bytes; /* held now: sets, and what programs compute in */
 } trd__backend_stats;
 
 /* A backend implements this table; every member is required. */
@@ -58,8 +60,9 @@ typedef struct trd__backend_table {
     void (*free)(trd__backend *backend); /* drains first */
 
     trd_status (*set_create)(trd__backend *backend, const char *name, const trd__entry *entries, int count,
-                             trd__set **set);               /* zeroed contents */
-    void (*set_free)(trd__backend *backend, trd__set *set); /* waits for work that uses it */
+                             trd__set **set);                    /* zeroed contents */
+    uint64_t (*set_bytes)(const trd__entry *entries, int count); /* memory that such a set takes */
+    void (*set_free)(trd__backend *backend, trd__set *set);      /* waits for work that uses it */
     /* Copies whole entries, host layout row-major; both wait for queued work that touches the set. */
     trd_status (*set_write)(trd__backend *backend, trd__set *set, int entry, const void *data);
     trd_status (*set_read)(trd__backend *backend, trd__set *set, int entry, void *data);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "engine/internal.h"
 #include "support/engine.h"
 #include "support/scratch.h"
 
@@ -196,6 +197,32 @@ static void plan_is_exact(void **state)
     assert_true(plan.flops_per_step > 0.98 * weights && plan.flops_per_step < 1.05 * weights);
 }
 
+/* The peak is what the backend holds once everything has run, to the byte. */
+static void plan_is_what_is_held(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_adamw();
+    o.num_threads = 2;
+    for (int policy = TRD_REMAT_NONE; policy <= TRD_REMAT_FULL; policy++)
+        for (int steps = 1; steps <= 2; steps++) {
+            test_batch b;
+            trd_plan plan;
+            o.remat_policy = (trd_remat_policy)policy;
+            o.gradient_accumulation_steps = steps;
+            trd_engine *engine = test_engine(&o);
+            test_batch_fill(&b, 1);
+            for (int i = 0; i < steps; i++) OK(trd_engine_fwd_bwd(engine, &b.batch));
+            OK(trd_engine_update(engine));
+            OK(trd_engine_eval_begin(engine));
+            OK(trd_engine_eval_step(engine, &b.batch));
+            OK(trd_engine_eval_end(engine));
+            uint64_t held = engine->backend->table->stats(engine->backend).memory_bytes;
+            OK(trd_engine_plan(engine, &plan));
+            assert_int_equal(plan.peak_bytes, held);
+            OK(trd_engine_close(engine));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +233,7 @@ int main(void)
         cmocka_unit_test(compile_ahead),
         cmocka_unit_test(weights_by_seed),
         cmocka_unit_test(plan_is_exact),
+        cmocka_unit_test(plan_is_what_is_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

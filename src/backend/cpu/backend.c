@@ -72,11 +72,17 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
 static trd_status set_create(trd__backend *backend, const char *name, const trd__entry *entries, int count,
                              trd__set **out)
 {
-    (void)backend;
     trd__cpu_set *set;
-    trd_status status = trd__cpu_set_create(name, entries, count, &set);
-    *out = status ? NULL : &set->base;
-    return status;
+    *out = NULL;
+    TRD_TRY(trd__cpu_set_create(name, entries, count, &set));
+    of(backend)->set_bytes += set->bytes;
+    *out = &set->base;
+    return TRD_OK;
+}
+
+static uint64_t set_bytes(const trd__entry *entries, int count)
+{
+    return trd__cpu_layout(entries, count, NULL);
 }
 
 static void set_free(trd__backend *backend, trd__set *base)
@@ -84,6 +90,7 @@ static void set_free(trd__backend *backend, trd__set *base)
     trd__cpu_set *set = (trd__cpu_set *)base;
     if (!set) return;
     trd__executor_wait(of(backend)->executor, set->last_use);
+    of(backend)->set_bytes -= set->bytes;
     trd__cpu_set_free(set);
 }
 
@@ -243,6 +250,7 @@ static trd__backend_stats stats(const trd__backend *backend)
     const trd__cpu_backend *cpu = (const trd__cpu_backend *)backend;
     trd__backend_stats all = trd__executor_stats(cpu->executor);
     all.workers = cpu->info.workers;
+    all.memory_bytes = cpu->set_bytes + cpu->arena_bytes + cpu->scratch_bytes;
     return all;
 }
 
@@ -250,6 +258,7 @@ const trd__backend_table trd__backend_cpu = {.name = "cpu",
                                              .create = backend_create,
                                              .free = backend_free,
                                              .set_create = set_create,
+                                             .set_bytes = set_bytes,
                                              .set_free = set_free,
                                              .set_write = set_write,
                                              .set_read = set_read,

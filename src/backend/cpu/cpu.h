@@ -92,12 +92,12 @@ typedef struct trd__cpu_backend {
     trd__cpu_info info;
     trd__executor *executor;
     unsigned char *arena, *scratch;
-    size_t arena_bytes, scratch_bytes;
+    size_t arena_bytes, scratch_bytes, set_bytes;
 } trd__cpu_backend;
 
 trd_status trd__cpu_set_create(const char *name, const trd__entry *entries, int count, trd__cpu_set **set);
 void trd__cpu_set_free(trd__cpu_set *set); /* NULL is fine */
-/* Offsets of entries packed into one buffer; returns its size. */
+/* Offsets (NULL: not asked for) of entries packed into one buffer; returns its size. */
 size_t trd__cpu_layout(const trd__entry *entries, int count, size_t *offsets);
 /* Equal for layouts with the same dtypes and shapes in the same order. */
 uint64_t trd__cpu_layout_key(const trd__entry *entries, int count);

@@ -7,7 +7,7 @@ size_t trd__cpu_layout(const trd__entry *entries, int count, size_t *offsets)
 {
     size_t bytes = 0;
     for (int i = 0; i < count; i++) {
-        offsets[i] = bytes;
+        if (offsets) offsets[i] = bytes;
         size_t size = trd__entry_bytes(&entries[i]);
         bytes += (size + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
     }
