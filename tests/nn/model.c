@@ -293,7 +293,6 @@ static void reads_back(trd_model *model)
     assert_string_equal(first, second);
     assert_non_null(strstr(first, "\"torch_dtype\": \"bfloat16\""));
     assert_non_null(strstr(first, "\"rope_theta\""));
-    assert_non_null(strstr(first, "\"rope_scaling\""));
     assert_non_null(strstr(first, "\"rope_parameters\""));
     assert_int_equal(model->parameter_count, again->parameter_count);
     for (int i = 0; i < model->parameter_count; i++) {

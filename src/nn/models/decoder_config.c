@@ -1,5 +1,6 @@
 /* config.json of the shared dense decoder, read and written. Both spellings of the rotary settings are read:
- * rope_theta + rope_scaling (most hub checkpoints) and rope_parameters (transformers 5); both are written. */
+ * rope_theta + rope_scaling (most hub checkpoints) and rope_parameters (transformers 5). The latter is
+ * written; checkpoint/hub_config.c adds the former for other readers. */
 #include <string.h>
 
 #include "nn/models/decoder.h"
@@ -133,9 +134,12 @@ trd_status trd__decoder_parse(trd_model *model, trd__json config)
     return TRD_OK;
 }
 
-static void write_scaling(const trd_rope_options *rope, trd__json_writer *w)
+static void write_rope(const trd_rope_options *rope, trd__json_writer *w)
 {
     static const char *const names[] = {"default", "linear", "llama3"};
+    trd__json_put_f64(w, "rope_theta", rope->theta);
+    if (rope->partial_rotary_factor > 0)
+        trd__json_put_f64(w, "partial_rotary_factor", rope->partial_rotary_factor);
     trd__json_put_string(w, "rope_type", names[rope->scaling]);
     if (rope->scaling == TRD_ROPE_DEFAULT) return;
     trd__json_put_f64(w, "factor", rope->factor);
@@ -143,26 +147,6 @@ static void write_scaling(const trd_rope_options *rope, trd__json_writer *w)
     trd__json_put_f64(w, "low_freq_factor", rope->low_freq_factor);
     trd__json_put_f64(w, "high_freq_factor", rope->high_freq_factor);
     trd__json_put_i64(w, "original_max_position_embeddings", (int64_t)rope->original_max_position_embeddings);
-}
-
-static void write_rope(const trd_rope_options *rope, trd__json_writer *w)
-{
-    trd__json_put_f64(w, "rope_theta", rope->theta);
-    trd__json_write_key(w, "rope_scaling");
-    if (rope->scaling == TRD_ROPE_DEFAULT) {
-        trd__json_write_null(w);
-    } else {
-        trd__json_open_object(w);
-        write_scaling(rope, w);
-        trd__json_close(w);
-    }
-    trd__json_write_key(w, "rope_parameters");
-    trd__json_open_object(w);
-    trd__json_put_f64(w, "rope_theta", rope->theta);
-    write_scaling(rope, w);
-    if (rope->partial_rotary_factor > 0)
-        trd__json_put_f64(w, "partial_rotary_factor", rope->partial_rotary_factor);
-    trd__json_close(w);
 }
 
 trd_status trd__decoder_write(const trd_model *model, trd__json_writer *w)
@@ -181,6 +165,9 @@ trd_status trd__decoder_write(const trd_model *model, trd__json_writer *w)
     trd__json_put_bool(w, "tie_word_embeddings", o->tie_word_embeddings);
     trd__json_put_string(w, "hidden_act", "silu");
     trd__json_put_bool(w, "use_cache", true);
+    trd__json_write_key(w, "rope_parameters");
+    trd__json_open_object(w);
     write_rope(&o->rope, w);
+    trd__json_close(w);
     return w->status;
 }
