@@ -166,6 +166,8 @@ static void unbuilt_features(void **state)
         {"lora.enable_lora: true", "lora.enable_lora", "LoRA adapters"},
         {"lora:\n  enable_lora: true", "lora.enable_lora", "LoRA adapters"},
         {"lora: {rank: {deep: 4}}", "lora.rank.deep", "LoRA adapters"},
+        {"accumulate: separate", "accumulate", "diagnostic switches"},
+        {"throttle_on: grads", "throttle_on", "diagnostic switches"},
         {"use_dpo: true", "use_dpo", "DPO"},
         {"num_experts: 8", "num_experts", "mixture of experts"},
         {"quantization: int8", "quantization", "quantized training"},
