@@ -40,7 +40,7 @@ static void add(operands *o, trd_dtype dtype, trd_shape shape)
     unsigned char *data = trd__alloc_aligned(elements * bytes);
     if (!data) die(trd_error_message());
     for (size_t k = 0; k < elements && k < PATTERN; k++)
-        trd__store(dtype, data, k, dtype == TRD_I32 ? 1 : trd__rng_normal(1, (uint64_t)i, k));
+        trd__store(dtype, data, k, dtype == TRD_I32 ? 1 : trd__rng_uniform(1, (uint64_t)i, k) - 0.5);
     for (size_t k = PATTERN; k < elements; k++) memcpy(data + k * bytes, data + (k - PATTERN) * bytes, bytes);
     o->data[i] = data;
 }

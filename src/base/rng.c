@@ -22,13 +22,6 @@ double trd__rng_uniform(uint64_t seed, uint64_t stream, uint64_t i)
     return (double)(trd__rng_u64(seed, stream, i) >> 11) * 0x1p-53;
 }
 
-double trd__rng_normal(uint64_t seed, uint64_t stream, uint64_t i)
-{
-    double u = 1.0 - trd__rng_uniform(seed, stream, 2 * i); /* (0, 1] */
-    double v = trd__rng_uniform(seed, stream, 2 * i + 1);
-    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
-}
-
 /* log(x) of a normal float above 0: x = 2^e * m with m in [0.70, 1.41), log m = 2 atanh((m - 1) / (m + 1)).
  */
 static inline float log_positive(float x)

@@ -9,7 +9,6 @@
 
 uint64_t trd__rng_u64(uint64_t seed, uint64_t stream, uint64_t i);
 double trd__rng_uniform(uint64_t seed, uint64_t stream, uint64_t i); /* [0, 1), 53 bits */
-double trd__rng_normal(uint64_t seed, uint64_t stream, uint64_t i);  /* mean 0, deviation 1 (Box-Muller) */
 /* 2 * pairs float32 normals into out: elements 2k and 2k + 1 of the stream for k from first on. Made of
  * additions, products and one division only, so every machine draws the same bits; within 4e-6 of exact. */
 void trd__rng_normals(uint64_t seed, uint64_t stream, uint64_t first, size_t pairs, float *out);

@@ -504,22 +504,27 @@ static trd_status value_as_string(const trd__gguf *file, const trd__gguf_value *
     return TRD_OK;
 }
 
-#define GETTERS(name, type, what)                                                                            \
+#define REQUIRED(name, type, what)                                                                           \
     trd_status trd__gguf_get_##name(const trd__gguf *file, const char *key, type *out)                       \
     {                                                                                                        \
         const trd__gguf_value *value = trd__gguf_find(file, key);                                            \
         return value ? value_as_##name(file, value, out) : expected(file, key, what, NULL);                  \
-    }                                                                                                        \
+    }
+REQUIRED(i64, int64_t, "an integer")
+REQUIRED(string, trd__gguf_string, "a string")
+#undef REQUIRED
+
+#define OPTIONAL(name, type)                                                                                 \
     trd_status trd__gguf_opt_##name(const trd__gguf *file, const char *key, type *out)                       \
     {                                                                                                        \
         const trd__gguf_value *value = trd__gguf_find(file, key);                                            \
         return value ? value_as_##name(file, value, out) : TRD_OK;                                           \
     }
-GETTERS(i64, int64_t, "an integer")
-GETTERS(f64, double, "a number")
-GETTERS(bool, bool, "a bool")
-GETTERS(string, trd__gguf_string, "a string")
-#undef GETTERS
+OPTIONAL(i64, int64_t)
+OPTIONAL(f64, double)
+OPTIONAL(bool, bool)
+OPTIONAL(string, trd__gguf_string)
+#undef OPTIONAL
 
 trd_status trd__gguf_get_strings(const trd__gguf *file, const char *key, const trd__gguf_string **strings,
                                  size_t *count)

@@ -82,8 +82,6 @@ const trd__gguf_value *trd__gguf_find(const trd__gguf *file, const char *key); /
 /* A required scalar: TRD_CORRUPT naming file and key when it is missing or of another kind. Integers of any
  * width and sign convert when they fit. A string is not NUL-terminated. */
 trd_status trd__gguf_get_i64(const trd__gguf *file, const char *key, int64_t *number);
-trd_status trd__gguf_get_f64(const trd__gguf *file, const char *key, double *number);
-trd_status trd__gguf_get_bool(const trd__gguf *file, const char *key, bool *flag);
 trd_status trd__gguf_get_string(const trd__gguf *file, const char *key, trd__gguf_string *text);
 /* The same for a key that may be missing: *out keeps what it held. */
 trd_status trd__gguf_opt_i64(const trd__gguf *file, const char *key, int64_t *number);

@@ -14,7 +14,6 @@
 /* All descriptors, in ops.def's order, and the family name of each. */
 int trd__op_count(void);
 const trd_op *trd__op_at(int index);
-const trd_op *trd__op_find(const char *name); /* NULL: none */
 
 typedef struct trd__constant_attr {
     trd_dtype dtype;

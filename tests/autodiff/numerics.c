@@ -14,9 +14,9 @@
 
 #include "autodiff/autodiff.h"
 #include "base/alloc.h"
-#include "base/rng.h"
 #include "base/shape.h"
 #include "graph/passes.h"
+#include "support/normal.h"
 #include "support/program.h"
 
 enum { B = 2, T = 6, V = 11, C = 8, H = 2, G = 1, D = 4, F = 12, LAYERS = 3 };
@@ -191,7 +191,7 @@ static void check_directions(machine *m)
         double slope = 0;
         assert_non_null(direction);
         for (int64_t j = 0; j < count; j++) {
-            direction[j] = trd__rng_normal(5, (uint64_t)i, (uint64_t)j);
+            direction[j] = test_normal(5, (uint64_t)i, (uint64_t)j);
             slope += direction[j] * gradients[i][j];
         }
         double difference = (loss_at(m, i, at, direction, h) - loss_at(m, i, at, direction, -h)) / (2 * h);

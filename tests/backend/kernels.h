@@ -18,7 +18,7 @@
 #include "backend/cpu/kernel.h"
 #include "base/alloc.h"
 #include "base/arena.h"
-#include "base/rng.h"
+#include "support/normal.h"
 
 enum { MAX_OPERANDS = 8, MAX_OUTPUTS = 4 };
 
@@ -61,7 +61,7 @@ static inline tensor *case_random(kernel_case *c, trd_dtype dtype, trd_shape sha
     tensor *t = &c->inputs[c->input_count++];
     *t = tensor_make(dtype, shape);
     for (size_t i = 0; i < tensor_count(t); i++)
-        trd__store(dtype, t->data, i, spread * trd__rng_normal(c->seed, (uint64_t)c->input_count, i));
+        trd__store(dtype, t->data, i, spread * test_normal(c->seed, (uint64_t)c->input_count, i));
     return t;
 }
 static inline tensor *case_input(kernel_case *c, trd_dtype dtype, trd_shape shape)

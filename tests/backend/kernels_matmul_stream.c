@@ -2,6 +2,7 @@
  * on the rows beside it. */
 #include "backend/cpu/stream_math.h"
 #include "backend/kernels.h"
+#include "support/normal.h"
 
 extern const trd__cpu_op trd__cpu_matmul[];
 
@@ -38,8 +39,8 @@ static void rows_are_independent(void **state)
     enum { K = 75 };
     float x[TRD__STREAM_ROWS * K], weight[TRD__STREAM_COLUMNS * K];
     float all[TRD__STREAM_ROWS * TRD__STREAM_COLUMNS], alone[TRD__STREAM_COLUMNS];
-    for (int i = 0; i < TRD__STREAM_ROWS * K; i++) x[i] = (float)trd__rng_normal(1, 0, (uint64_t)i);
-    for (int i = 0; i < TRD__STREAM_COLUMNS * K; i++) weight[i] = (float)trd__rng_normal(2, 0, (uint64_t)i);
+    for (int i = 0; i < TRD__STREAM_ROWS * K; i++) x[i] = (float)test_normal(1, 0, (uint64_t)i);
+    for (int i = 0; i < TRD__STREAM_COLUMNS * K; i++) weight[i] = (float)test_normal(2, 0, (uint64_t)i);
     for (int isa = TRD__ISA_BASELINE; isa <= (int)trd__cpu_detect(); isa++)
         for (int rows = 1; rows <= TRD__STREAM_ROWS; rows++) {
             const trd__stream_math *math = trd__stream_math_for((trd__isa)isa);

@@ -37,11 +37,11 @@ static void metadata(void **state)
     assert_true(number == -7);
     assert_int_equal(trd__gguf_get_i64(file, "test.u64", &number), TRD_CORRUPT);
     expect_message("test.u64: expected an integer below 2^63");
-    assert_int_equal(trd__gguf_get_f64(file, "test.f32", &real), TRD_OK);
+    assert_int_equal(trd__gguf_opt_f64(file, "test.f32", &real), TRD_OK);
     assert_true(real == 0.5);
-    assert_int_equal(trd__gguf_get_f64(file, "test.i32", &real), TRD_OK);
+    assert_int_equal(trd__gguf_opt_f64(file, "test.i32", &real), TRD_OK);
     assert_true(real == -7);
-    assert_int_equal(trd__gguf_get_bool(file, "test.bool", &flag), TRD_OK);
+    assert_int_equal(trd__gguf_opt_bool(file, "test.bool", &flag), TRD_OK);
     assert_true(flag);
     assert_int_equal(trd__gguf_get_string(file, "test.string", &text), TRD_OK);
     assert_int_equal(text.bytes, 7);

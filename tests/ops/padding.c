@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "base/shape.h"
 #include "graph/passes.h"
+#include "support/normal.h"
 #include "support/small_program.h"
 
 enum { ROWS = 2, LENGTH = 11, PADDING = 6, VOCABULARY = 19, PAD = 0, CHANNELS = 32, HEADS = 4, LANES = 16 };
@@ -125,7 +126,7 @@ static void run(const way *w, small_program *p)
         *t = small_tensor_make("parameter", w->dtype, shapes[i]);
         for (size_t e = 0; e < small_tensor_count(t); e++)
             trd__store(w->dtype, t->data, e,
-                       (shapes[i].rank == 1 ? 1 : 0) + 0.3 * trd__rng_normal(5, (uint64_t)i, e));
+                       (shapes[i].rank == 1 ? 1 : 0) + 0.3 * test_normal(5, (uint64_t)i, e));
         accumulators[i] = (small_tensor){.name = "gradient", .dtype = TRD_F32, .shape = shapes[i]};
         of[i] = FIRST_PARAMETER + i;
     }

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "support/normal.h"
 #include "support/op_case.h"
 
 enum { SEGMENT_STREAM = 77 }; /* shared by segments and positions */
@@ -21,7 +22,7 @@ void op_uniform(double *values, const op_operand *operand, uint64_t seed, uint64
 void op_normal(double *values, const op_operand *operand, uint64_t seed, uint64_t stream)
 {
     for (int64_t i = 0; i < element_count(operand); i++)
-        values[i] = operand->low + operand->high * trd__rng_normal(seed, stream, (uint64_t)i);
+        values[i] = operand->low + operand->high * test_normal(seed, stream, (uint64_t)i);
 }
 
 void op_integers(double *values, const op_operand *operand, uint64_t seed, uint64_t stream)
