@@ -2,70 +2,6 @@
  */
 #include "nn/models/decoder.h"
 
-#include <stddef.h>
-
-/* A weight of a block by its place in trd__block. */
-typedef struct weight_spec {
-    size_t field; /* offset in trd__block */
-    const char *name;
-} weight_spec;
-
-static const weight_spec block_weights[] = {
-#define SPEC(field, name) {offsetof(trd__block, field), name},
-    TRD__BLOCK_WEIGHTS(SPEC)
-#undef SPEC
-};
-
-static bool is(const weight_spec *spec, size_t field)
-{
-    return spec->field == field;
-}
-
-/* Shape and init of one weight of a block; false: this model does not have it. */
-static bool describe(const trd__decoder *o, const weight_spec *w, trd__parameter *p)
-{
-    int64_t q = o->num_attention_heads * o->head_dim, kv = o->num_key_value_heads * o->head_dim;
-#define FIELD(name) offsetof(trd__block, name)
-    const struct {
-        size_t field;
-        bool present;
-        trd__init init;
-        int64_t rows, columns; /* columns 0: a vector */
-        const char *row_axis, *column_axis;
-    } table[] = {
-        {FIELD(input_layernorm), true, TRD__INIT_ONES, o->hidden_size, 0, "norm", NULL},
-        {FIELD(q_proj), true, TRD__INIT_NORMAL, q, o->hidden_size, "q_heads", "embed"},
-        {FIELD(q_bias), o->qkv_bias, TRD__INIT_ZEROS, q, 0, "q_heads", NULL},
-        {FIELD(k_proj), true, TRD__INIT_NORMAL, kv, o->hidden_size, "kv_heads", "embed"},
-        {FIELD(k_bias), o->qkv_bias, TRD__INIT_ZEROS, kv, 0, "kv_heads", NULL},
-        {FIELD(v_proj), true, TRD__INIT_NORMAL, kv, o->hidden_size, "kv_heads", "embed"},
-        {FIELD(v_bias), o->qkv_bias, TRD__INIT_ZEROS, kv, 0, "kv_heads", NULL},
-        {FIELD(o_proj), true, TRD__INIT_NORMAL, o->hidden_size, q, "embed", "heads"},
-        {FIELD(o_bias), o->o_bias, TRD__INIT_ZEROS, o->hidden_size, 0, "embed", NULL},
-        {FIELD(q_norm), o->qk_norm, TRD__INIT_ONES, o->head_dim, 0, "norm", NULL},
-        {FIELD(k_norm), o->qk_norm, TRD__INIT_ONES, o->head_dim, 0, "norm", NULL},
-        {FIELD(post_attention_layernorm), true, TRD__INIT_ONES, o->hidden_size, 0, "norm", NULL},
-        {FIELD(gate_proj), true, TRD__INIT_NORMAL, o->intermediate_size, o->hidden_size, "mlp", "embed"},
-        {FIELD(gate_bias), o->mlp_bias, TRD__INIT_ZEROS, o->intermediate_size, 0, "mlp", NULL},
-        {FIELD(up_proj), true, TRD__INIT_NORMAL, o->intermediate_size, o->hidden_size, "mlp", "embed"},
-        {FIELD(up_bias), o->mlp_bias, TRD__INIT_ZEROS, o->intermediate_size, 0, "mlp", NULL},
-        {FIELD(down_proj), true, TRD__INIT_NORMAL, o->hidden_size, o->intermediate_size, "embed", "mlp"},
-        {FIELD(down_bias), o->mlp_bias, TRD__INIT_ZEROS, o->hidden_size, 0, "embed", NULL},
-    };
-#undef FIELD
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (!is(w, table[i].field)) continue;
-        int64_t dims[2] = {table[i].rows, table[i].columns};
-        p->shape = (trd_shape){.rank = table[i].columns ? 2 : 1, .dim = {dims[0], dims[1]}};
-        p->axes[0] = table[i].row_axis;
-        p->axes[1] = table[i].column_axis;
-        p->init = table[i].init;
-        p->deviation = o->initializer_range;
-        return table[i].present;
-    }
-    return false;
-}
-
 static trd_status declare_matrix(trd_model *model, const char *name, int64_t rows, int64_t columns,
                                  const char *row_axis, int *index)
 {
@@ -80,15 +16,32 @@ static trd_status declare_matrix(trd_model *model, const char *name, int64_t row
 
 static trd_status declare_block(trd_model *model, int64_t layer, trd__block *block)
 {
-    for (size_t i = 0; i < sizeof block_weights / sizeof *block_weights; i++) {
-        int *index = (int *)(void *)((char *)block + block_weights[i].field);
-        trd__parameter p = {0};
-        *index = -1;
-        if (!describe(model->options, &block_weights[i], &p)) continue;
-        p.name =
-            trd__arena_format(model->arena, "model.layers.%lld.%s", (long long)layer, block_weights[i].name);
+    const trd__decoder *o = model->options;
+    const int64_t hidden = o->hidden_size, mlp = o->intermediate_size, head = o->head_dim;
+    const int64_t q = o->num_attention_heads * head, kv = o->num_key_value_heads * head;
+    const struct {
+        int *index;
+        const char *name;
+        bool present;
+        trd__init init;
+        int64_t rows, columns;
+        const char *row_axis, *column_axis;
+    } weights[] = {
+#define WEIGHT(field, name, present, init, ...) {&block->field, name, present, TRD__INIT_##init, __VA_ARGS__},
+        TRD__BLOCK_WEIGHTS(WEIGHT)
+#undef WEIGHT
+    };
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) {
+        *weights[i].index = -1;
+        if (!weights[i].present) continue;
+        trd__parameter p = {
+            .shape = {.rank = weights[i].columns ? 2 : 1, .dim = {weights[i].rows, weights[i].columns}},
+            .axes = {weights[i].row_axis, weights[i].column_axis},
+            .init = weights[i].init,
+            .deviation = o->initializer_range};
+        p.name = trd__arena_format(model->arena, "model.layers.%lld.%s", (long long)layer, weights[i].name);
         if (!p.name) return TRD_NO_MEMORY;
-        TRD_TRY(trd__model_declare(model, &p, index));
+        TRD_TRY(trd__model_declare(model, &p, weights[i].index));
     }
     return TRD_OK;
 }

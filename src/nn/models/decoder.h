@@ -6,30 +6,32 @@
 
 #include "nn/model.h"
 
-/* X(field, hub name): the weights of one block, in declaration order. */
+/* X(field, hub name, present, init, rows, columns, row axis, column axis): the weights of one block, in
+ * declaration order. Columns 0: a vector. Where it is expanded, o is the trd__decoder, and hidden, mlp,
+ * head, q and kv (the latter two of all heads together) are sizes. */
 #define TRD__BLOCK_WEIGHTS(X)                                                                                \
-    X(input_layernorm, "input_layernorm.weight")                                                             \
-    X(q_proj, "self_attn.q_proj.weight")                                                                     \
-    X(q_bias, "self_attn.q_proj.bias")                                                                       \
-    X(k_proj, "self_attn.k_proj.weight")                                                                     \
-    X(k_bias, "self_attn.k_proj.bias")                                                                       \
-    X(v_proj, "self_attn.v_proj.weight")                                                                     \
-    X(v_bias, "self_attn.v_proj.bias")                                                                       \
-    X(o_proj, "self_attn.o_proj.weight")                                                                     \
-    X(o_bias, "self_attn.o_proj.bias")                                                                       \
-    X(q_norm, "self_attn.q_norm.weight")                                                                     \
-    X(k_norm, "self_attn.k_norm.weight")                                                                     \
-    X(post_attention_layernorm, "post_attention_layernorm.weight")                                           \
-    X(gate_proj, "mlp.gate_proj.weight")                                                                     \
-    X(gate_bias, "mlp.gate_proj.bias")                                                                       \
-    X(up_proj, "mlp.up_proj.weight")                                                                         \
-    X(up_bias, "mlp.up_proj.bias")                                                                           \
-    X(down_proj, "mlp.down_proj.weight")                                                                     \
-    X(down_bias, "mlp.down_proj.bias")
+    X(input_layernorm, "input_layernorm.weight", true, ONES, hidden, 0, "norm", NULL)                        \
+    X(q_proj, "self_attn.q_proj.weight", true, NORMAL, q, hidden, "q_heads", "embed")                        \
+    X(q_bias, "self_attn.q_proj.bias", o->qkv_bias, ZEROS, q, 0, "q_heads", NULL)                            \
+    X(k_proj, "self_attn.k_proj.weight", true, NORMAL, kv, hidden, "kv_heads", "embed")                      \
+    X(k_bias, "self_attn.k_proj.bias", o->qkv_bias, ZEROS, kv, 0, "kv_heads", NULL)                          \
+    X(v_proj, "self_attn.v_proj.weight", true, NORMAL, kv, hidden, "kv_heads", "embed")                      \
+    X(v_bias, "self_attn.v_proj.bias", o->qkv_bias, ZEROS, kv, 0, "kv_heads", NULL)                          \
+    X(o_proj, "self_attn.o_proj.weight", true, NORMAL, hidden, q, "embed", "heads")                          \
+    X(o_bias, "self_attn.o_proj.bias", o->o_bias, ZEROS, hidden, 0, "embed", NULL)                           \
+    X(q_norm, "self_attn.q_norm.weight", o->qk_norm, ONES, head, 0, "norm", NULL)                            \
+    X(k_norm, "self_attn.k_norm.weight", o->qk_norm, ONES, head, 0, "norm", NULL)                            \
+    X(post_attention_layernorm, "post_attention_layernorm.weight", true, ONES, hidden, 0, "norm", NULL)      \
+    X(gate_proj, "mlp.gate_proj.weight", true, NORMAL, mlp, hidden, "mlp", "embed")                          \
+    X(gate_bias, "mlp.gate_proj.bias", o->mlp_bias, ZEROS, mlp, 0, "mlp", NULL)                              \
+    X(up_proj, "mlp.up_proj.weight", true, NORMAL, mlp, hidden, "mlp", "embed")                              \
+    X(up_bias, "mlp.up_proj.bias", o->mlp_bias, ZEROS, mlp, 0, "mlp", NULL)                                  \
+    X(down_proj, "mlp.down_proj.weight", true, NORMAL, hidden, mlp, "embed", "mlp")                          \
+    X(down_bias, "mlp.down_proj.bias", o->mlp_bias, ZEROS, hidden, 0, "embed", NULL)
 
 /* Parameter numbers of one block; -1: the model has no such weight. */
 typedef struct trd__block {
-#define TRD__BLOCK_FIELD(field, name) int field;
+#define TRD__BLOCK_FIELD(field, ...) int field;
     TRD__BLOCK_WEIGHTS(TRD__BLOCK_FIELD)
 #undef TRD__BLOCK_FIELD
 } trd__block;
