@@ -5,13 +5,13 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
-#include "base/name_list.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/shape.h"
 #include "checkpoint/hub_export.h"
 #include "checkpoint/weights.h"
 #include "engine/internal.h"
+#include "engine/params.h"
 
 static trd_status model_from_weights(trd_engine *engine)
 {
@@ -57,65 +57,6 @@ void trd__weights_release(trd_engine *engine)
     engine->config = NULL;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
-static bool has_parameter(const trd_engine *engine, const char *name)
-{
-    const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];
-    for (int i = 0; i < layout->count; i++)
-        if (strcmp(layout->entries[i].name, name) == 0) return true;
-    return false;
-}
-
-/* What files carry beside the parameters: a copy of a tied head, tables that the model computes. */
-static bool is_expected_extra(const trd_engine *engine, const char *name)
-{
-    return (engine->model->info.tied && strcmp(name, "lm_head.weight") == 0) ||
-           ends_with(name, ".rotary_emb.inv_freq") || strcmp(name, "rope_freqs.weight") == 0;
-}
-
-static trd_status check_names(const trd_engine *engine)
-{
-    const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];
-    trd__name_list missing = {.count = 0}, unknown = {.count = 0};
-    char missing_text[2 * TRD__NAME_LIST_TEXT], unknown_text[2 * TRD__NAME_LIST_TEXT];
-    for (int i = 0; i < layout->count; i++)
-        if (!trd__weights_find(engine->source, layout->entries[i].name))
-            trd__name_list_add(&missing, layout->entries[i].name);
-    for (size_t i = 0; i < trd__weights_count(engine->source); i++) {
-        const char *name = trd__weights_at(engine->source, i)->name;
-        if (!is_expected_extra(engine, name) && !has_parameter(engine, name))
-            trd__name_list_add(&unknown, name);
-    }
-    if (!missing.count && !unknown.count) return TRD_OK;
-    return trd__fail(TRD_NOT_FOUND,
-                     "loading %s as %s: expected the model's parameters, found %s missing and %s unknown; is "
-                     "the config.json that of these weights?",
-                     trd__weights_path(engine->source), engine->model->info.architecture,
-                     trd__name_list_text(&missing, missing_text, sizeof missing_text),
-                     trd__name_list_text(&unknown, unknown_text, sizeof unknown_text));
-}
-
-static trd_status check_shapes(const trd_engine *engine)
-{
-    const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];
-    for (int i = 0; i < layout->count; i++) {
-        const trd__entry *entry = &layout->entries[i];
-        const trd__weight *weight = trd__weights_find(engine->source, entry->name);
-        char expected[TRD__SHAPE_TEXT], found[TRD__SHAPE_TEXT];
-        if (!trd__shape_equal(&entry->shape, &weight->shape))
-            return trd__fail(TRD_SHAPE, "loading %s: tensor %s expected shape %s, found %s",
-                             trd__weights_path(engine->source), entry->name,
-                             trd__shape_text(&entry->shape, expected),
-                             trd__shape_text(&weight->shape, found));
-    }
-    return TRD_OK;
-}
-
 /* One parameter's share of a draw. */
 typedef struct draw {
     const trd__parameter *parameter;
@@ -150,50 +91,45 @@ static void run_draw(void *context, int worker, int workers)
     }
 }
 
-static trd_status fill_one(trd_engine *engine, trd__pool *pool, int i, void *buffer)
+typedef struct drawing {
+    const trd_engine *engine;
+    trd__pool *pool;
+} drawing;
+
+static trd_status draw_parameter(void *context, int i, void *out)
 {
+    const drawing *all = context;
+    const trd_engine *engine = all->engine;
     const trd__entry *entry = &engine->layout[TRD__ROLE_PARAMS].entries[i];
-    if (engine->source) {
-        TRD_TRY(trd__weights_read(engine->source, entry->name, entry->dtype, buffer));
-    } else {
-        draw d = {.parameter = &engine->model->parameters[i],
-                  .dtype = entry->dtype,
-                  .seed = engine->options.init_weights_seed,
-                  .stream = trd__rng_stream(entry->name),
-                  .count = trd__shape_count(&entry->shape),
-                  .out = buffer};
-        trd__pool_run(pool, run_draw, &d);
-    }
-    return engine->backend->table->set_write(engine->backend, engine->state[TRD__ROLE_PARAMS], i, buffer);
+    draw d = {.parameter = &engine->model->parameters[i],
+              .dtype = entry->dtype,
+              .seed = engine->options.init_weights_seed,
+              .stream = trd__rng_stream(entry->name),
+              .count = trd__shape_count(&entry->shape),
+              .out = out};
+    trd__pool_run(all->pool, run_draw, &d);
+    return TRD_OK;
 }
 
-static trd_status fill_all(trd_engine *engine, trd__pool *pool)
+/* On as many threads as the backend has. */
+static trd_status draw_all(trd_engine *engine)
 {
-    const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];
-    size_t largest = 0;
-    for (int i = 0; i < layout->count; i++)
-        if (trd__entry_bytes(&layout->entries[i]) > largest) largest = trd__entry_bytes(&layout->entries[i]);
-    void *buffer = trd__map(largest);
-    if (!buffer) return TRD_NO_MEMORY;
-    trd_status status = TRD_OK;
-    for (int i = 0; status == TRD_OK && i < layout->count; i++) status = fill_one(engine, pool, i, buffer);
-    trd__unmap(buffer, largest);
+    trd__backend *backend = engine->backend;
+    drawing all = {.engine = engine};
+    int workers = engine->model->info.parameters < CHUNK * 64 ? 1 : backend->table->stats(backend).workers;
+    TRD_TRY(trd__pool_create(workers, &all.pool));
+    trd_status status = trd__params_fill_with(backend, engine->state[TRD__ROLE_PARAMS], draw_parameter, &all);
+    trd__pool_free(all.pool);
     return status;
 }
 
 trd_status trd__weights_fill(trd_engine *engine)
 {
-    trd__pool *pool = NULL;
-    if (engine->source) {
-        TRD_TRY(check_names(engine));
-        TRD_TRY(check_shapes(engine));
-    } else {
-        int workers = engine->options.num_threads > 0 ? engine->options.num_threads : trd__processor_count();
-        if (engine->model->info.parameters < CHUNK * 64) workers = 1;
-        TRD_TRY(trd__pool_create(workers, &pool));
-    }
-    trd_status status = fill_all(engine, pool);
-    trd__pool_free(pool);
+    if (!engine->source) return draw_all(engine);
+    trd__origin origin = {.weights = engine->source};
+    trd_status status =
+        trd__params_fill(engine->backend, engine->state[TRD__ROLE_PARAMS], engine->model, &origin);
+    if (status != TRD_OK) trd__fail_in(status, "loading %s", trd__weights_path(engine->source));
     trd__weights_close(engine->source);
     engine->source = NULL;
     return status;

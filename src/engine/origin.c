@@ -1,6 +1,6 @@
 /* Opening weights files and checkpoints. A checkpoint is read where it lies, without the run's lock: it is
  * complete once its name can be seen. */
-#include "generate/origin.h"
+#include "engine/origin.h"
 
 #include <string.h>
 
