@@ -29,16 +29,18 @@ static const char *folder;
 static const float values[64];
 static const trd_array arrays[] = {{"a", TRD_F32, {1, {64}}, values}, {"b", TRD_F32, {2, {4, 8}}, values}};
 
-static trd_status open_gguf(void)
+static trd_status open_gguf(void *unused)
 {
+    (void)unused;
     trd__weights *w;
     trd_status status = trd__weights_open("checkpoint/data/llama.gguf", &w);
     if (!status) trd__weights_close(w);
     return status;
 }
 
-static trd_status export_and_open(void)
+static trd_status export_and_open(void *unused)
 {
+    (void)unused;
     trd__hub_export_options options = {"{\"model_type\": \"llama\", \"rope_theta\": 1e4}", TRD_BF16, 128,
                                        NULL};
     trd_contents *contents;
@@ -49,8 +51,9 @@ static trd_status export_and_open(void)
     return TRD_OK;
 }
 
-static trd_status save_and_open(void)
+static trd_status save_and_open(void *unused)
 {
+    (void)unused;
     trd__store *store;
     trd__stored *stored;
     TRD_TRY(trd__store_open(scratch_path(folder, "store"), NULL, &store));
@@ -62,8 +65,9 @@ static trd_status save_and_open(void)
     return status;
 }
 
-static trd_status write_events(void)
+static trd_status write_events(void *unused)
 {
+    (void)unused;
     trd__tfevents *events;
     TRD_TRY(trd__tfevents_open(folder, &events));
     trd_status status = trd__tfevents_scalar(events, "train/loss", 1, 2);
@@ -71,41 +75,21 @@ static trd_status write_events(void)
     return status ? status : closed;
 }
 
-/* Fails allocation 0, 1, 2, ... of work until it gets through. A system call that ran out of memory itself (a
- * folder's listing) reports an input/output error that says so. */
-static void fail_each(trd_status (*work)(void), void (*after)(void))
-{
-    trd_status status = TRD_NO_MEMORY;
-    long n = 0;
-    for (; status != TRD_OK; n++) {
-        heap.until_failure = n;
-        heap.live = 0;
-        heap.armed = true;
-        status = work();
-        heap.armed = false;
-        bool said = status == TRD_IO && strstr(trd_error_message(), "Cannot allocate memory");
-        if (status != TRD_OK && status != TRD_NO_MEMORY && !said)
-            fail_msg("allocation %ld: %s: %s", n, trd_status_text(status), trd_error_message());
-        if (heap.live != 0) fail_msg("allocation %ld: %ld blocks are left", n, heap.live);
-        if (after) after();
-    }
-    assert_true(n > 3);
-}
-
 static void weights(void **state)
 {
     folder = *state;
-    fail_each(open_gguf, NULL);
+    assert_true(heap_fail_each(open_gguf, NULL, NULL) >= 3);
 }
 
 static void hub(void **state)
 {
     folder = *state;
-    fail_each(export_and_open, NULL);
+    assert_true(heap_fail_each(export_and_open, NULL, NULL) >= 3);
 }
 
-static void older_is_intact(void)
+static void older_is_intact(trd_status status)
 {
+    (void)status;
     trd__stored *stored;
     if (trd__stored_open(scratch_path(folder, "store/step-1"), &stored)) fail_msg("%s", trd_error_message());
     trd__stored_close(stored);
@@ -118,13 +102,13 @@ static void store(void **state)
     assert_int_equal(trd__store_open(scratch_path(folder, "store"), NULL, &s), TRD_OK);
     assert_int_equal(trd__store_save(s, (trd__store_name){1, 0}, arrays, 2, "{}", 2, NULL), TRD_OK);
     trd__store_close(s);
-    fail_each(save_and_open, older_is_intact);
+    assert_true(heap_fail_each(save_and_open, NULL, older_is_intact) >= 3);
 }
 
 static void events(void **state)
 {
     folder = *state;
-    fail_each(write_events, NULL);
+    assert_true(heap_fail_each(write_events, NULL, NULL) >= 3);
 }
 
 int main(void)

@@ -2,8 +2,6 @@
  * every single allocation, leak nothing, and work when the memory is there. */
 #include "fixture.h"
 
-#include <errno.h>
-
 #include <treadle/report.h>
 
 #ifdef TRD_SANITIZED
@@ -12,53 +10,9 @@ int main(void)
     return 0; /* the sanitizer owns the allocator */
 }
 #else
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *block, size_t bytes);
-void __libc_free(void *block);
+#include "support/failing_heap.h"
 
-static struct {
-    bool armed;
-    long until_failure; /* allocations that still succeed */
-    long live;
-} heap;
-
-static bool fails(void)
-{
-    if (!heap.armed || heap.until_failure-- > 0) return false;
-    errno = ENOMEM;
-    return true;
-}
-
-static void *counted(void *block)
-{
-    if (heap.armed && block) heap.live++;
-    return block;
-}
-
-void *malloc(size_t bytes)
-{
-    return fails() ? NULL : counted(__libc_malloc(bytes));
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return fails() ? NULL : counted(__libc_calloc(count, size));
-}
-
-void *realloc(void *block, size_t bytes)
-{
-    if (fails()) return NULL;
-    return block ? __libc_realloc(block, bytes) : counted(__libc_malloc(bytes));
-}
-
-void free(void *block)
-{
-    if (heap.armed && block) heap.live--;
-    __libc_free(block);
-}
-
-static trd_status draw(const trd_data_options *options)
+static trd_status draw(void *options)
 {
     trd_loader *loader;
     trd_batch batch;
@@ -80,9 +34,9 @@ static trd_status report_with(trd_status made, trd_metric_sink *sink)
     return status ? status : closed;
 }
 
-static trd_status report(const trd_data_options *options)
+static trd_status report(void *unused)
 {
-    (void)options;
+    (void)unused;
     char path[128], page[128];
     trd_metric_sink sink;
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
@@ -90,24 +44,6 @@ static trd_status report(const trd_data_options *options)
     trd_status status = report_with(trd_report_jsonl(path, &sink), &sink);
     if (!status) status = report_with(trd_report_html(page, path, &sink), &sink);
     return status;
-}
-
-/* Fails allocation 0, 1, 2, ... of work until it gets through. */
-static void fail_each(trd_status (*work)(const trd_data_options *), const trd_data_options *options)
-{
-    trd_status status = TRD_NO_MEMORY;
-    long n = 0;
-    for (; status != TRD_OK; n++) {
-        heap.until_failure = n;
-        heap.live = 0;
-        heap.armed = true;
-        status = work(options);
-        heap.armed = false;
-        if (status != TRD_OK && status != TRD_NO_MEMORY)
-            fail_msg("allocation %ld: %s: %s", n, trd_status_text(status), trd_error_message());
-        if (heap.live != 0) fail_msg("allocation %ld: %ld blocks are left", n, heap.live);
-    }
-    assert_true(n > 10);
 }
 
 static void loader(void **state)
@@ -120,7 +56,7 @@ static void loader(void **state)
     options.length = 128;
     options.packing = options.shuffle = true;
     assert_int_equal(draw(&options), TRD_OK);
-    fail_each(draw, &options);
+    assert_true(heap_fail_each(draw, &options, NULL) >= 10);
     free(path);
 }
 
@@ -128,7 +64,7 @@ static void sinks(void **state)
 {
     (void)state;
     free(file_of("metrics.jsonl", "{\"step\": 1, \"mode\": \"train\", \"loss\": 3}\n"));
-    fail_each(report, NULL);
+    assert_true(heap_fail_each(report, NULL, NULL) >= 10);
 }
 
 int main(void)

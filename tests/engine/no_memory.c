@@ -21,63 +21,7 @@ int main(void)
 }
 #else
 
-extern char __executable_start[], etext[]; /* the linker's marks around this program's code */
-extern void *__libc_malloc(size_t bytes);
-extern void *__libc_calloc(size_t count, size_t bytes);
-extern void *__libc_realloc(void *block, size_t bytes);
-extern void *__libc_memalign(size_t alignment, size_t bytes);
-extern void __libc_free(void *block);
-
-static bool armed;
-static long until_failure, live;
-
-static bool is_ours(const void *caller)
-{
-    const char *at = caller;
-    return armed && at >= __executable_start && at < etext;
-}
-
-static bool fails(const void *caller)
-{
-    return is_ours(caller) && until_failure-- == 0;
-}
-
-static void *counted(const void *caller, void *block)
-{
-    if (is_ours(caller) && block) live++;
-    return block;
-}
-
-void *malloc(size_t bytes)
-{
-    const void *caller = __builtin_return_address(0);
-    return fails(caller) ? NULL : counted(caller, __libc_malloc(bytes));
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-    const void *caller = __builtin_return_address(0);
-    return fails(caller) ? NULL : counted(caller, __libc_calloc(count, bytes));
-}
-
-void *realloc(void *block, size_t bytes)
-{
-    const void *caller = __builtin_return_address(0);
-    if (fails(caller)) return NULL;
-    return block ? __libc_realloc(block, bytes) : counted(caller, __libc_realloc(block, bytes));
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-    const void *caller = __builtin_return_address(0);
-    return fails(caller) ? NULL : counted(caller, __libc_memalign(alignment, bytes));
-}
-
-void free(void *block)
-{
-    if (block && is_ours(__builtin_return_address(0))) live--;
-    __libc_free(block);
-}
+#include "support/failing_heap.h"
 
 /* Hundreds of checkpoints are written here and none has to outlive the machine. */
 int fsync(int file)
@@ -121,14 +65,12 @@ static bool live_once(const trd_engine_options *o, const trd_batch *batch, long 
     static const test_leaf leaf = {"w", 4, 0};
     trd_model *model = test_toy(&leaf, 1);
     trd_engine *engine = NULL;
-    armed = true;
-    until_failure = n;
-    live = 0;
+    heap_arm(n);
     trd_status status = trd__engine_create_with_model(o, model, &engine);
     if (status == TRD_OK) status = use(engine, batch);
     trd_status closed = trd_engine_close(engine);
-    armed = false;
-    bool reached = until_failure < 0;
+    heap.armed = false;
+    bool reached = heap.until_failure < 0;
     if (!reached) test_ok(status, "a life without failure", __FILE__, __LINE__);
     if (!reached) test_ok(closed, "close", __FILE__, __LINE__);
     if (reached && status == TRD_OK && closed == TRD_OK) return true; /* what failed was not needed */
@@ -142,13 +84,14 @@ static void every_allocation_fails_once(void **state)
     trd_engine_options o = test_adamw();
     test_batch b;
     long n = 0, balance;
+    heap.ours_only = true;
     test_batch_fill(&b, 1);
     o.checkpoint_directory = scratch_path(*state, "run");
     o.async_checkpointing = false;
     assert_false(live_once(&o, &b.batch, LONG_MAX));
-    balance = live; /* below 0: the model was made before counting began */
+    balance = heap.live; /* below 0: the model was made before counting began */
     for (; live_once(&o, &b.batch, n); n++)
-        if (live != balance) fail_msg("allocation %ld: %ld blocks leaked", n, live - balance);
+        if (heap.live != balance) fail_msg("allocation %ld: %ld blocks leaked", n, heap.live - balance);
     assert_true(n > 200);
 }
 

@@ -11,49 +11,7 @@ int main(void)
     return 0; /* the sanitizer owns the allocator */
 }
 #else
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *block, size_t bytes);
-void __libc_free(void *block);
-
-static struct {
-    bool armed;
-    long until_failure; /* allocations that still succeed */
-    long live;
-} heap;
-
-static bool fails(void)
-{
-    return heap.armed && heap.until_failure-- <= 0;
-}
-
-static void *counted(void *block)
-{
-    if (heap.armed && block) heap.live++;
-    return block;
-}
-
-void *malloc(size_t bytes)
-{
-    return fails() ? NULL : counted(__libc_malloc(bytes));
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return fails() ? NULL : counted(__libc_calloc(count, size));
-}
-
-void *realloc(void *block, size_t bytes)
-{
-    if (fails()) return NULL;
-    return block ? __libc_realloc(block, bytes) : counted(__libc_malloc(bytes));
-}
-
-void free(void *block)
-{
-    if (heap.armed && block) heap.live--;
-    __libc_free(block);
-}
+#include "support/failing_heap.h"
 
 static trd_value model(trd__program *p, trd_value w)
 {
@@ -80,8 +38,9 @@ static trd_status rewrite(trd__program *p)
 }
 
 /* The fixture without its assertions, which may not run while allocations fail. */
-static trd_status everything(const trd__entry *entries)
+static trd_status everything(void *context)
 {
+    const trd__entry *entries = context;
     trd__program *p = NULL;
     TRD_TRY(trd__program_create("no memory", &p));
     trd__program_slot(p, "inputs", TRD__READ, entries, 3);
@@ -97,28 +56,19 @@ static trd_status everything(const trd__entry *entries)
     return status;
 }
 
+static void message_says_so(trd_status status)
+{
+    if (status == TRD_NO_MEMORY && !strstr(trd_error_message(), "memory"))
+        fail_msg("\"%s\" does not say so", trd_error_message());
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    const trd__entry entries[3] = {{"a", TRD_F32, TRD__SHAPE(4, 4), {"embed", NULL}},
-                                   {"b", TRD_F32, TRD__SHAPE(4, 4), {NULL}},
-                                   {"c", TRD_F32, TRD__SHAPE(4, 4), {NULL}}};
-    trd_status status = TRD_NO_MEMORY;
-    long n = 0;
-    for (; n < 100000 && status != TRD_OK; n++) {
-        heap.live = 0;
-        heap.until_failure = n;
-        heap.armed = true;
-        status = everything(entries);
-        heap.armed = false;
-        if (status != TRD_OK && status != TRD_NO_MEMORY)
-            fail_msg("allocation %ld: status %d: %s", n, (int)status, trd_error_message());
-        if (status == TRD_NO_MEMORY && !strstr(trd_error_message(), "memory"))
-            fail_msg("allocation %ld: \"%s\"", n, trd_error_message());
-        if (heap.live != 0) fail_msg("allocation %ld: %ld blocks leaked", n, heap.live);
-    }
-    assert_int_equal(status, TRD_OK);
-    assert_true(n > 20);
+    trd__entry entries[3] = {{"a", TRD_F32, TRD__SHAPE(4, 4), {"embed", NULL}},
+                             {"b", TRD_F32, TRD__SHAPE(4, 4), {NULL}},
+                             {"c", TRD_F32, TRD__SHAPE(4, 4), {NULL}}};
+    assert_true(heap_fail_each(everything, entries, message_says_so) >= 20);
 }
 
 int main(void)
