@@ -1,7 +1,7 @@
 # Shared by ./check and ./demo (sourced, POSIX sh): moves to the project's folder, installs Debian packages, builds.
 # Every failure is one clear line.
 
-cd "$(dirname "$0")" || exit 1
+cd "$(dirname "$(readlink -f "$0")")" || exit 1 # also when called through a link
 
 fail() {
     echo "${0##*/}: $*" >&2
