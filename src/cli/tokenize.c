@@ -43,17 +43,23 @@ static int encode(const trd_tokenizer *tokenizer, const char *text, size_t bytes
     return status ? cli_fail() : CLI_DONE;
 }
 
-/* Ids are the decimal numbers of the text, whatever stands between them: both forms that encoding prints are
- * read. */
+/* Both forms that encoding prints are read: decimal numbers between blanks, or the same as a JSON list, with
+ * or without its object. */
 static bool read_ids(const char *text, int32_t *ids, size_t *count)
 {
+    static const char between[] = " \t\r\n,[]{}";
+    static const char key[] = "\"ids\":";
     *count = 0;
-    while (*(text += strcspn(text, "0123456789"))) {
-        char *end;
+    text += strspn(text, between);
+    if (!strncmp(text, key, sizeof key - 1)) text += sizeof key - 1;
+    while (*(text += strspn(text, between))) {
+        char *end = NULL;
         errno = 0;
-        long id = strtol(text, &end, 10);
-        if (errno || id > INT32_MAX) {
-            fprintf(stderr, "treadle: number %zu of standard input is no token id\n", *count);
+        long id = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : 0;
+        if (!end || errno || id > INT32_MAX || (*end && !strchr(between, *end))) {
+            size_t length = strcspn(text, between);
+            fprintf(stderr, "treadle: word %zu of standard input is no token id: %.*s\n", *count,
+                    length < 40 ? (int)length : 40, text);
             return false;
         }
         ids[(*count)++] = (int32_t)id;
@@ -96,6 +102,7 @@ static int run(int argc, char **argv)
     if (code) return code;
     if (words != 1)
         return cli_usage_error(&cli_command_tokenize, "takes one model or tokenizer, found %d", words);
+    if (json && back) return cli_usage_error(&cli_command_tokenize, "--decode writes text; leave --json out");
     if (trd_tokenizer_open(argv[0], &tokenizer)) return cli_fail();
     char *text = read_input(&bytes);
     if (!text) {
@@ -113,7 +120,7 @@ static int run(int argc, char **argv)
 const cli_command cli_command_tokenize = {
     .name = "tokenize",
     .summary = "turn text into token ids, or ids into text",
-    .usage = "MODEL_OR_TOKENIZER [--json] [--decode] < TEXT",
+    .usage = "MODEL_OR_TOKENIZER [--json | --decode] < TEXT",
     .help = "Reads standard input as it is and prints the token ids. Special tokens in the text are "
             "recognized, none\n"
             "is added. MODEL_OR_TOKENIZER is a Hugging Face folder, a tokenizer.json or a GGUF file.\n\n"

@@ -29,4 +29,9 @@ expect 2 data/qwen3-tokenizer --jsn
 expect 1 "$work/none"
 printf '1 99999999' > "$work/text"
 expect 1 data/qwen3-tokenizer --decode
+for ids in '1 two' '-1' '1.5' '{"text": "a1"}'; do
+    printf '%s' "$ids" > "$work/text"
+    expect 1 data/qwen3-tokenizer --decode
+done
+expect 2 data/qwen3-tokenizer --decode --json
 echo "tokenize: ok"
