@@ -1,9 +1,27 @@
 /* treadle inspect: what is inside any weights file, Hugging Face folder or checkpoint. */
 #include <inttypes.h>
+#include <string.h>
 
 #include <treadle/treadle.h>
 
 #include "cli/cli.h"
+
+/* A value on one line: runs of white space become one space, other control characters (a file may hold any) a
+ * question mark, and what is long is cut between characters. */
+static void print_value(const char *value)
+{
+    enum { SHOWN = 300 };
+    int shown = 0;
+    for (; *value && (shown < SHOWN || (*value & 0xC0) == 0x80); shown++, value++) {
+        if (strchr(" \t\r\n", *value)) {
+            value += strspn(value, " \t\r\n") - 1;
+            putchar(' ');
+        } else {
+            putchar((unsigned char)*value < 0x20 || *value == 0x7F ? '?' : *value);
+        }
+    }
+    puts(*value ? "..." : "");
+}
 
 static void print_text(const trd_contents *c)
 {
@@ -12,7 +30,8 @@ static void print_text(const trd_contents *c)
     printf("%s: %s\n", trd_contents_path(c), trd_contents_kind(c));
     for (size_t i = 0; i < trd_contents_metadata_count(c); i++) {
         trd_contents_metadata_at(c, i, &key, &value);
-        printf("  %s: %.*s\n", key, 300, value);
+        printf("  %s: ", key);
+        print_value(value);
     }
     for (size_t i = 0; i < trd_contents_tensor_count(c); i++) {
         trd_contents_tensor t = trd_contents_tensor_at(c, i);
