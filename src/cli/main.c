@@ -29,8 +29,9 @@ static void print_overview(FILE *stream)
             "Treadle trains transformer language models.\n\nusage: treadle COMMAND [ARGUMENT ...]\n\n");
     for (int i = 0; i < COMMANDS; i++)
         fprintf(stream, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(stream,
-            "\n`treadle COMMAND --help` explains a command. Start with: treadle train configs/tiny.yml\n");
+    fprintf(
+        stream,
+        "\n`treadle COMMAND --help` explains a command. Start with: treadle bench step configs/tiny.yml\n");
 }
 
 static void print_help(const cli_command *command)

@@ -11,6 +11,11 @@ static bool was_stopped(const cli_run *run)
     return cli_stop && trd_engine_step(run->engine) < run->options.steps;
 }
 
+static bool is_on(const cli_run *run, const char *key)
+{
+    return !strcmp(trd_config_get(run->config, key), "true");
+}
+
 /* What to do next is said with the run's own config.yml, which holds the overrides of the command line too.
  */
 static void say_result(const cli_run *run)
@@ -19,14 +24,18 @@ static void say_result(const cli_run *run)
     bool stopped = was_stopped(run);
     printf("%s at step %lld of %lld. The run is in %s:\n", stopped ? "Stopped" : "Done", (long long)step,
            (long long)run->options.steps, run->folder);
-    printf("  metrics.jsonl, report.html, tensorboard/, log.txt, config.yml");
-    printf(run->options.checkpoint_directory ? ", checkpoints/\n" : "\n");
-    if (stopped)
+    printf("  metrics.jsonl, %s%slog.txt, config.yml%s\n",
+           is_on(run, "enable_html_report") ? "report.html, " : "",
+           is_on(run, "enable_tensorboard") ? "tensorboard/, " : "",
+           run->options.checkpoint_directory ? ", checkpoints/" : "");
+    if (!run->options.checkpoint_directory)
+        printf("The weights are not kept: enable_checkpointing is off.\n");
+    else if (stopped)
         printf("Go on with the same command.\n");
-    else if (run->options.checkpoint_directory)
-        printf("Next: treadle export %s/config.yml OUT_FOLDER, or treadle generate %s/config.yml --prompt "
-               "TEXT\n",
-               run->folder, run->folder);
+    else
+        printf(
+            "Next:\n  treadle generate %s/config.yml --prompt TEXT\n  treadle export %s/config.yml FOLDER\n",
+            run->folder, run->folder);
 }
 
 /* Member key: the loss among metrics, null when there is none. */
