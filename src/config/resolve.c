@@ -41,7 +41,7 @@ static trd_status check_together(trd__config_values *v)
                          "load_parameters_path");
     if (v->steps && v->num_epochs)
         return trd__fail(TRD_INVALID_ARGUMENT,
-                         "config: steps %lld and num_epochs %lld are both given; keep one",
+                         "config: steps %lld and num_epochs %lld are both given; set one of them to 0",
                          (long long)v->steps, (long long)v->num_epochs);
     if (v->micro_batch_size_to_train_on && v->micro_batch_size_to_train_on != v->per_device_batch_size)
         return trd__fail(

@@ -71,7 +71,7 @@ trd_status trd__payload_check(const trd_engine *engine, const trd_batch *batch)
             if (batch->token_ids[i] < 0 || batch->token_ids[i] >= vocab)
                 return trd__fail(TRD_INVALID_ARGUMENT,
                                  "checking the payload: token id at row %d, position %d expected 0 to %lld, "
-                                 "found %d",
+                                 "found %d; does the model's vocab_size cover the tokenizer?",
                                  r, t, (long long)vocab - 1, (int)batch->token_ids[i]);
             if (batch->loss_weights && !isfinite(batch->loss_weights[i]))
                 return trd__fail(TRD_INVALID_ARGUMENT,
