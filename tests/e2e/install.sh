@@ -46,9 +46,9 @@ cat > "$work/project/CMakeLists.txt" << END
 cmake_minimum_required(VERSION 3.22)
 project(own_loss LANGUAGES C)
 find_package(treadle 0.1 REQUIRED)
-add_executable(by_shared $root/examples/own_loss.c)
+add_executable(by_shared "$root/examples/own_loss.c")
 target_link_libraries(by_shared PRIVATE treadle::shared)
-add_executable(by_static $root/examples/own_loss.c)
+add_executable(by_static "$root/examples/own_loss.c")
 target_link_libraries(by_static PRIVATE treadle::static)
 END
 cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_FLAGS="$flags" \
