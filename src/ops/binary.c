@@ -20,15 +20,6 @@
     X(and, trd_and, TRD__BOOLEAN, TRD__OP_COMMUTATIVE)                                                       \
     X(or, trd_or, TRD__BOOLEAN, TRD__OP_COMMUTATIVE)
 
-static trd_status infer_pair(const trd_node *n, trd__type *results, unsigned dtypes)
-{
-    TRD_TRY(trd__want(n, 0, "x", dtypes));
-    const trd__type *x = trd__operand(n, 0);
-    TRD_TRY(trd__want_type(n, 1, "y", x->dtype, &x->shape));
-    results[0] = *x;
-    return TRD_OK;
-}
-
 /* Cotangent of the operand that `wins`; a tie gives each half. */
 static trd_value chosen(trd_builder *b, trd_value wins, trd_value x, trd_value y, trd_value dz)
 {
@@ -53,13 +44,11 @@ static trd_value pow_exponent(trd_builder *b, trd_value x, trd_value z, trd_valu
 #define DEFINE_RULE(op_name, builder, dtypes)                                                                \
     static trd_status op_name##_infer(const trd_node *n, trd__type *results)                                 \
     {                                                                                                        \
-        return infer_pair(n, results, dtypes);                                                               \
+        return trd__infer_pair(n, results, dtypes);                                                          \
     }                                                                                                        \
     trd_value builder(trd_builder *b, trd_value x, trd_value y)                                              \
     {                                                                                                        \
-        trd_value operands[2] = {x, y};                                                                      \
-        trd__broadcast_together(b, operands, 2);                                                             \
-        return trd__add_node(b, &trd__op_##op_name, NULL, operands, 2);                                      \
+        return trd__add_pair(b, &trd__op_##op_name, x, y);                                                   \
     }
 
 #define DEFINE_DIFFERENTIABLE(op_name, builder, dtypes, flag_set, gradient_of_x, gradient_of_y)              \

@@ -11,12 +11,9 @@
     X(greater, trd_greater, TRD__NUMBERS, 0)                                                                 \
     X(greater_equal, trd_greater_equal, TRD__NUMBERS, 0)
 
-static trd_status infer_pair(const trd_node *n, trd__type *results, unsigned dtypes)
+static trd_status infer_truth(const trd_node *n, trd__type *results, unsigned dtypes)
 {
-    TRD_TRY(trd__want(n, 0, "x", dtypes));
-    const trd__type *x = trd__operand(n, 0);
-    TRD_TRY(trd__want_type(n, 1, "y", x->dtype, &x->shape));
-    results[0] = *x;
+    TRD_TRY(trd__infer_pair(n, results, dtypes));
     results[0].dtype = TRD_BOOL;
     return TRD_OK;
 }
@@ -24,13 +21,11 @@ static trd_status infer_pair(const trd_node *n, trd__type *results, unsigned dty
 #define DEFINE_COMPARISON(op_name, builder, dtypes, flag_set)                                                \
     static trd_status op_name##_infer(const trd_node *n, trd__type *results)                                 \
     {                                                                                                        \
-        return infer_pair(n, results, dtypes);                                                               \
+        return infer_truth(n, results, dtypes);                                                              \
     }                                                                                                        \
     trd_value builder(trd_builder *b, trd_value x, trd_value y)                                              \
     {                                                                                                        \
-        trd_value operands[2] = {x, y};                                                                      \
-        trd__broadcast_together(b, operands, 2);                                                             \
-        return trd__add_node(b, &trd__op_##op_name, NULL, operands, 2);                                      \
+        return trd__add_pair(b, &trd__op_##op_name, x, y);                                                   \
     }                                                                                                        \
     const trd_op trd__op_##op_name = {.name = #op_name,                                                      \
                                       .min_inputs = 2,                                                       \

@@ -105,6 +105,22 @@ void trd__broadcast_together(trd_builder *b, trd_value *operands, int count)
     for (int i = 0; i < count; i++) operands[i] = trd_broadcast(b, operands[i], common);
 }
 
+trd_value trd__add_pair(trd_builder *b, const trd_op *op, trd_value x, trd_value y)
+{
+    trd_value operands[2] = {x, y};
+    trd__broadcast_together(b, operands, 2);
+    return trd__add_node(b, op, NULL, operands, 2);
+}
+
+trd_status trd__infer_pair(const trd_node *n, trd__type *results, unsigned dtypes)
+{
+    TRD_TRY(trd__want(n, 0, "x", dtypes));
+    const trd__type *x = trd__operand(n, 0);
+    TRD_TRY(trd__want_type(n, 1, "y", x->dtype, &x->shape));
+    results[0] = *x;
+    return TRD_OK;
+}
+
 trd_value trd__times(trd_builder *b, trd_value x, double c)
 {
     return trd_mul(b, x, trd_scalar(b, trd_value_dtype(x), c));

@@ -47,6 +47,10 @@ trd_value trd__put_last(trd_builder *b, trd_value values, trd_value index, int64
 /* Broadcasts the operands to their common shape as NumPy does. Shapes that do not fit are left as they are,
  * so that the op's own shape rule reports them. */
 void trd__broadcast_together(trd_builder *b, trd_value *operands, int count);
+/* A node of x and y, broadcast together. */
+trd_value trd__add_pair(trd_builder *b, const trd_op *op, trd_value x, trd_value y);
+/* The infer rule of such an op: y has x's type, and so has the result. */
+trd_status trd__infer_pair(const trd_node *n, trd__type *results, unsigned dtypes);
 
 /* x * c for a constant c. */
 trd_value trd__times(trd_builder *b, trd_value x, double c);

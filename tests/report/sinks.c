@@ -14,28 +14,7 @@
 #include <treadle/report.h>
 
 #include "base/file.h"
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/treadle-report-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return trd__remove_tree(folder) == TRD_OK ? 0 : -1;
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
+#include "support/scratch.h"
 
 static char *content_of(const char *path)
 {
@@ -71,16 +50,15 @@ static void close_sink(trd_metric_sink *sink)
 
 static void jsonl_lines(void **state)
 {
-    (void)state;
     trd_metric_sink sink;
-    assert_int_equal(trd_report_jsonl(in_folder("metrics.jsonl"), &sink), TRD_OK);
-    assert_false(trd__file_exists(in_folder("metrics.jsonl")));
+    assert_int_equal(trd_report_jsonl(scratch_path(*state, "metrics.jsonl"), &sink), TRD_OK);
+    assert_false(trd__file_exists(scratch_path(*state, "metrics.jsonl")));
     begin_at(&sink, -1);
     write_step(&sink, TRD_METRIC_TRAIN, 1, 2.5);
     write_step(&sink, TRD_METRIC_EVAL, 1, NAN);
     assert_int_equal(sink.flush(sink.user), TRD_OK);
     assert_string_equal(
-        content_of(in_folder("metrics.jsonl")),
+        content_of(scratch_path(*state, "metrics.jsonl")),
         "{\"step\": 1, \"mode\": \"train\", \"loss\": 2.5, \"learning_rate\": 0.0003, "
         "\"tokens_per_second\": 1000.0}\n{\"step\": 1, \"mode\": \"eval\", \"loss\": null}\n");
     close_sink(&sink);
@@ -88,8 +66,7 @@ static void jsonl_lines(void **state)
 
 static void jsonl_resume(void **state)
 {
-    (void)state;
-    const char *path = in_folder("resume.jsonl");
+    const char *path = scratch_path(*state, "resume.jsonl");
     trd_metric_sink sink;
     assert_int_equal(trd_report_jsonl(path, &sink), TRD_OK);
     begin_at(&sink, -1);
@@ -122,10 +99,9 @@ static void jsonl_resume(void **state)
 
 static void jsonl_errors(void **state)
 {
-    (void)state;
     trd_metric_sink sink;
     trd_run_info info = {.resumed_step = -1};
-    assert_int_equal(trd_report_jsonl(in_folder("absent/metrics.jsonl"), &sink), TRD_OK);
+    assert_int_equal(trd_report_jsonl(scratch_path(*state, "absent/metrics.jsonl"), &sink), TRD_OK);
     trd_metric metric = {"loss", 1};
     assert_int_equal(sink.write(sink.user, TRD_METRIC_TRAIN, 1, &metric, 1), TRD_STATE);
     assert_int_equal(sink.begin(sink.user, &info), TRD_IO);
@@ -201,10 +177,9 @@ static void progress_without_total(void **state)
 
 static void html_page(void **state)
 {
-    (void)state;
     char metrics[128], page[128];
-    snprintf(metrics, sizeof metrics, "%s", in_folder("html.jsonl"));
-    snprintf(page, sizeof page, "%s", in_folder("report.html"));
+    snprintf(metrics, sizeof metrics, "%s", scratch_path(*state, "html.jsonl"));
+    snprintf(page, sizeof page, "%s", scratch_path(*state, "report.html"));
     FILE *file = fopen(metrics, "wb");
     fputs(
         "{\"step\": 1, \"mode\": \"train\", \"loss\": 8}\n{\"step\": 9, \"mode\": \"train\", \"loss\": 1}\n",
@@ -232,10 +207,9 @@ static void html_page(void **state)
 
 static void html_of_nothing(void **state)
 {
-    (void)state;
     trd_metric_sink sink;
     char page[128];
-    snprintf(page, sizeof page, "%s", in_folder("empty.html"));
+    snprintf(page, sizeof page, "%s", scratch_path(*state, "empty.html"));
     assert_int_equal(trd_report_html(page, NULL, &sink), TRD_OK);
     trd_run_info info = {.resumed_step = -1};
     assert_int_equal(sink.begin(sink.user, &info), TRD_OK);
@@ -248,9 +222,8 @@ static void html_of_nothing(void **state)
 /* A run that fails before its first step leaves the page of the run before. */
 static void html_without_a_begin(void **state)
 {
-    (void)state;
     char page[128];
-    snprintf(page, sizeof page, "%s", in_folder("kept.html"));
+    snprintf(page, sizeof page, "%s", scratch_path(*state, "kept.html"));
     trd_metric_sink sink;
     assert_int_equal(trd_report_html(page, NULL, &sink), TRD_OK);
     close_sink(&sink);
@@ -271,5 +244,5 @@ int main(void)
         cmocka_unit_test(html_of_nothing),
         cmocka_unit_test(html_without_a_begin),
     };
-    return cmocka_run_group_tests_name("report/sinks", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("report/sinks", tests, scratch_create, scratch_remove);
 }

@@ -13,28 +13,7 @@
 #include <treadle/report.h>
 
 #include "base/file.h"
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/treadle-report-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return trd__remove_tree(folder) == TRD_OK ? 0 : -1;
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
+#include "support/scratch.h"
 
 static int event_files(const char *path)
 {
@@ -49,9 +28,8 @@ static int event_files(const char *path)
 
 static void tensorboard_files(void **state)
 {
-    (void)state;
     char path[128];
-    snprintf(path, sizeof path, "%s", in_folder("board/deep"));
+    snprintf(path, sizeof path, "%s", scratch_path(*state, "board/deep"));
     trd_metric_sink sink;
     assert_int_equal(trd_report_tensorboard(path, &sink), TRD_OK);
     trd_run_info info = {.resumed_step = -1};
@@ -70,5 +48,5 @@ static void tensorboard_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tensorboard_files)};
-    return cmocka_run_group_tests_name("report/tensorboard", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("report/tensorboard", tests, scratch_create, scratch_remove);
 }

@@ -17,18 +17,4 @@
     X(pow, powf(x, y), pow(x, y), x)                                                                         \
     X(and, x != 0 && y != 0, x != 0 && y != 0, x != 0 && y != 0)                                             \
     X(or, x != 0 || y != 0, x != 0 || y != 0, x != 0 || y != 0)
-BINARY(TRD__SCALAR_FUNCTIONS)
-
-static const trd__scalar_functions functions[] = {BINARY(TRD__SCALAR_ROW){0}};
-
-static trd_status plan(const trd_node *n, trd__cpu_plan *p)
-{
-    return trd__elementwise_plan(n, p, functions);
-}
-
-static const trd__cpu_kernel reference = {.name = "reference", .plan = plan, .run = trd__elementwise_run};
-static const trd__cpu_kernel *const variants[] = {&reference, NULL};
-
-#define ROW(name, f32_expression, f64_expression, i64_expression)                                            \
-    {.op = &trd__op_##name, .variants = variants},
-const trd__cpu_op trd__cpu_binary[] = {BINARY(ROW){0}};
+TRD__SCALAR_OPS(trd__cpu_binary, BINARY)

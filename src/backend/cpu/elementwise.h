@@ -37,4 +37,19 @@ typedef struct trd__scalar_functions {
 trd_status trd__elementwise_plan(const trd_node *n, trd__cpu_plan *plan, const trd__scalar_functions *table);
 void trd__elementwise_run(const trd__cpu_call *call, int phase);
 
+/* A family's whole file: the kernels of a list X(op, f32 expression, f64 expression, i64 expression), and the
+ * table of its ops. */
+#define TRD__SCALAR_OP(name, ...) {.op = &trd__op_##name, .variants = variants},
+#define TRD__SCALAR_OPS(table, LIST)                                                                         \
+    LIST(TRD__SCALAR_FUNCTIONS)                                                                              \
+    static const trd__scalar_functions functions[] = {LIST(TRD__SCALAR_ROW){0}};                             \
+    static trd_status plan(const trd_node *n, trd__cpu_plan *p)                                              \
+    {                                                                                                        \
+        return trd__elementwise_plan(n, p, functions);                                                       \
+    }                                                                                                        \
+    static const trd__cpu_kernel reference = {                                                               \
+        .name = "reference", .plan = plan, .run = trd__elementwise_run};                                     \
+    static const trd__cpu_kernel *const variants[] = {&reference, NULL};                                     \
+    const trd__cpu_op table[] = {LIST(TRD__SCALAR_OP){0}};
+
 #endif
