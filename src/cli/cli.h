@@ -52,7 +52,7 @@ int cli_fail(void);
 /* Prints the finished object as one line and frees the writer: what --json promises as the last line. */
 trd_status cli_print_json(trd__json_writer *writer);
 
-/* Log lines on standard error. */
+/* Warnings and errors on standard error; what is merely of interest is for a log file. */
 extern const trd_log_sink cli_log;
 
 /* Set by SIGINT and SIGTERM after cli_catch_signals; the second signal ends the program at once. */

@@ -29,14 +29,6 @@ typedef struct session {
     size_t tail_bytes;
 } session;
 
-/* Programs are compiled on the way: nobody wants to read that between the lines of a text. */
-static void write_warning(void *user, trd_log_level level, const char *line)
-{
-    if (level != TRD_LOG_INFO) cli_log.write(user, level, line);
-}
-
-static const trd_log_sink warnings = {.write = write_warning};
-
 static bool is_config(const char *path)
 {
     const char *dot = strrchr(path, '.');
@@ -64,7 +56,7 @@ static trd_status open_generator(session *s)
     o.rows = s->prompts.count < MOST_ROWS ? (int)s->prompts.count : MOST_ROWS;
     o.length = cli_prompts_longest(&s->prompts) + s->options.max_tokens;
     o.num_threads = (int)s->options.threads;
-    o.log = warnings;
+    o.log = cli_log;
     TRD_TRY(trd_dtype_parse(s->options.dtype, &o.dtype));
     char *newest;
     const char *path;
@@ -280,7 +272,7 @@ static trd_status run_session(session *s)
 {
     if (is_config(s->options.model)) {
         TRD_TRY(trd_config_load(s->options.model, NULL, 0, &s->config));
-        trd_config_set_log(s->config, warnings);
+        trd_config_set_log(s->config, cli_log);
     }
     TRD_TRY(open_tokenizer(s));
     TRD_TRY(cli_prompts_make(&s->options, s->tokenizer, &s->prompts));

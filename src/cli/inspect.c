@@ -103,6 +103,6 @@ const cli_command cli_command_inspect = {
     .usage = "PATH [--json]",
     .help = "Lists metadata and every tensor: name, type, shape, size. PATH is a .safetensors or .gguf file, "
             "a Hugging\n"
-            "Face folder, one checkpoint or a folder of checkpoints.\n\n"
+            "Face folder, one checkpoint or a folder of checkpoints (of which the newest counts).\n\n"
             "  --json   one JSON object",
     .run = run};

@@ -16,7 +16,7 @@ enum { MOST_SINKS = 4 };
 static void log_line(void *user, trd_log_level level, const char *line)
 {
     const cli_run *run = user;
-    if (level != TRD_LOG_INFO) cli_log.write(NULL, level, line);
+    cli_log.write(NULL, level, line);
     if (run->log_file) {
         static const char *const marks[] = {"info", "warning", "error"};
         fprintf(run->log_file, "%s: %s\n", marks[level], line);

@@ -23,9 +23,9 @@ trd_status cli_print_json(trd__json_writer *writer)
 
 static void write_line(void *user, trd_log_level level, const char *line)
 {
-    static const char *const marks[] = {"", "warning: ", "error: "};
     (void)user;
-    fprintf(stderr, "%s%s\n", marks[level], line);
+    if (level != TRD_LOG_INFO)
+        fprintf(stderr, "%s: %s\n", level == TRD_LOG_WARNING ? "warning" : "error", line);
 }
 
 const trd_log_sink cli_log = {.write = write_line};
