@@ -26,25 +26,51 @@ static trd_status io_error(const char *doing, const char *path, int error)
     return trd__fail(status, "%s %s: %s", doing, path, strerror(error));
 }
 
-trd_status trd__file_map_open(const char *path, trd__file_map *map)
+/* Opens a regular file for reading, and tells its size. */
+static trd_status open_file(const char *path, int *file, size_t *bytes)
 {
-    *map = (trd__file_map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Without O_NONBLOCK a pipe that nobody writes would be waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return io_error("opening", path, errno);
     struct stat info;
-    if (fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
-        int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
+    trd_status status = TRD_OK;
+    if (fstat(fd, &info) != 0)
+        status = io_error("reading", path, errno);
+    else if (S_ISDIR(info.st_mode))
+        status = io_error("reading", path, EISDIR);
+    else if (!S_ISREG(info.st_mode))
+        status = trd__fail(
+            TRD_IO, "reading %s: expected a file, found a pipe or a device; write its content to a file",
+            path);
+    if (status) {
         close(fd);
-        return io_error("reading", path, error);
+        return status;
     }
-    if (info.st_size > 0) {
-        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    *file = fd;
+    *bytes = (size_t)info.st_size;
+    return TRD_OK;
+}
+
+trd_status trd__file_open(const char *path, int *fd)
+{
+    size_t bytes;
+    return open_file(path, fd, &bytes);
+}
+
+trd_status trd__file_map_open(const char *path, trd__file_map *map)
+{
+    int fd = -1;
+    size_t bytes = 0;
+    *map = (trd__file_map){0};
+    TRD_TRY(open_file(path, &fd, &bytes));
+    if (bytes > 0) {
+        void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED) {
             int error = errno;
             close(fd);
             return io_error("mapping", path, error);
         }
-        *map = (trd__file_map){data, (size_t)info.st_size};
+        *map = (trd__file_map){data, bytes};
     }
     close(fd);
     return TRD_OK;
@@ -69,6 +95,7 @@ bool trd__is_directory(const char *path)
 
 trd_status trd__make_directories(const char *path)
 {
+    if (!*path) return trd__fail(TRD_INVALID_ARGUMENT, "creating a folder: expected its name, found nothing");
     char *copy = trd__strdup(path);
     if (!copy) return TRD_NO_MEMORY;
     trd_status status = TRD_OK;

@@ -17,6 +17,9 @@ typedef struct trd__file_map {
 trd_status trd__file_map_open(const char *path, trd__file_map *map);
 void trd__file_map_close(trd__file_map *map); /* safe on a zeroed map */
 
+/* A descriptor for reading, of a regular file: a pipe or a device is an error. The caller closes it. */
+trd_status trd__file_open(const char *path, int *fd);
+
 bool trd__file_exists(const char *path);
 bool trd__is_directory(const char *path);
 trd_status trd__make_directories(const char *path);            /* like mkdir -p */

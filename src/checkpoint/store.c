@@ -355,9 +355,9 @@ trd_status trd__store_check_space(const trd__store *store, uint64_t bytes)
     if (available >= bytes) return TRD_OK;
     return trd__fail(
         TRD_IO,
-        "checking disk space of %s: checkpoints need %.2f GB, only %.2f GB are free; free some space, or "
+        "checking disk space of %s: checkpoints need %.1f MB, only %.1f MB are free; free some space, or "
         "keep fewer checkpoints",
-        store->folder, (double)bytes / 1e9, (double)available / 1e9);
+        store->folder, (double)bytes / 1e6, (double)available / 1e6);
 }
 
 uint64_t trd__store_bytes(const trd_array *arrays, size_t count, size_t json_bytes)

@@ -55,7 +55,8 @@ trd_status cli_print_json(trd__json_writer *writer);
 /* Warnings and errors on standard error; what is merely of interest is for a log file. */
 extern const trd_log_sink cli_log;
 
-/* Set by SIGINT and SIGTERM after cli_catch_signals; the second signal ends the program at once. */
+/* Set by SIGINT, SIGTERM and SIGHUP after cli_catch_signals; a later one ends the program at once. A reader
+ * of the output that goes away does not end it. */
 extern volatile int cli_stop;
 void cli_catch_signals(void);
 

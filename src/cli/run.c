@@ -155,6 +155,25 @@ static trd_status make_settings(cli_run *run)
     return TRD_OK;
 }
 
+/* Ids beyond the model's vocabulary stop a run when they come up, which may be late. */
+static trd_status compare_vocabularies(cli_run *run)
+{
+    const trd_tokenizer *tokenizer;
+    if (!run->train && !run->eval) return TRD_OK;
+    TRD_TRY(trd_config_tokenizer(run->config, &tokenizer));
+    long long have = trd_tokenizer_vocab_size(tokenizer);
+    long long fit = trd_model_describe(trd_engine_model(run->engine)).vocab;
+    if (have <= fit) return TRD_OK;
+    char line[192];
+    snprintf(
+        line, sizeof line,
+        "the tokenizer has %lld ids but the model a vocabulary of %lld: is it another model's? A text with "
+        "an id above %lld stops the run",
+        have, fit, fit - 1);
+    log_line(run, TRD_LOG_WARNING, line);
+    return TRD_OK;
+}
+
 trd_status cli_run_engine(cli_run *run, bool with_sinks)
 {
     run->options.read_only_checkpoints = !with_sinks;
@@ -170,6 +189,7 @@ trd_status cli_run_engine(cli_run *run, bool with_sinks)
             if (sinks[i].close) sinks[i].close(sinks[i].user);
         return status;
     }
+    TRD_TRY(compare_vocabularies(run));
     status = run->options.checkpoint_directory ? trd_engine_restore(run->engine, -1, NULL) : TRD_NOT_FOUND;
     run->resumed = status == TRD_OK;
     return status == TRD_NOT_FOUND ? TRD_OK : status;

@@ -32,19 +32,31 @@ const trd_log_sink cli_log = {.write = write_line};
 
 volatile int cli_stop;
 
+/* One wish to stop may arrive twice: `timeout` signals its child and then its whole group. */
+static const uint64_t same_wish_ns = 500000000;
+
 static void on_signal(int number)
 {
     static const char note[] = "\nstopping; once more ends the program at once\n";
-    if (cli_stop) _exit(128 + number);
+    static _Atomic uint64_t first_ns;
+    uint64_t now = trd__now_ns();
+    if (cli_stop && now - first_ns > same_wish_ns) _exit(128 + number);
+    if (cli_stop) return;
+    first_ns = now;
     cli_stop = 1;
     if (write(STDERR_FILENO, note, sizeof note - 1) < 0) return; /* nobody listens: it stops all the same */
 }
 
 void cli_catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
+    sigfillset(&action.sa_mask); /* the handler is not interrupted by itself */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    /* A closed terminal is a wish to stop too, but nohup has the last word. */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a reader that has seen enough does not end the work */
 }
 
 enum { BUFFERS = 4, WIDTH = 32 };

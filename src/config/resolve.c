@@ -39,6 +39,9 @@ static trd_status check_together(trd__config_values *v)
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "config: model_name is missing; give a preset such as qwen3-0.6b, or "
                          "load_parameters_path");
+    if (!*v->base_output_directory || !*v->run_name)
+        return trd__fail(TRD_INVALID_ARGUMENT, "config: %s is empty; give the name of a folder",
+                         *v->run_name ? "base_output_directory" : "run_name");
     if (v->steps && v->num_epochs)
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "config: steps %lld and num_epochs %lld are both given; set one of them to 0",

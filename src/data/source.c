@@ -3,11 +3,11 @@
 #include "data/source.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 
 static trd_status open_files(trd__source *source)
 {
@@ -15,12 +15,8 @@ static trd_status open_files(trd__source *source)
     source->files = trd__alloc((size_t)options->file_count, sizeof *source->files);
     if (!source->files) return TRD_NO_MEMORY;
     for (int i = 0; i < options->file_count; i++) source->files[i] = -1;
-    for (int i = 0; i < options->file_count; i++) {
-        source->files[i] = open(options->files[i], O_RDONLY | O_CLOEXEC);
-        if (source->files[i] < 0)
-            return trd__fail(errno == ENOENT ? TRD_NOT_FOUND : TRD_IO, "opening %s: %s", options->files[i],
-                             strerror(errno));
-    }
+    for (int i = 0; i < options->file_count; i++)
+        TRD_TRY(trd__file_open(options->files[i], &source->files[i]));
     return TRD_OK;
 }
 

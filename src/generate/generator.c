@@ -51,6 +51,7 @@ static trd_status create_cache(trd_generator *g)
         entries[i] = (trd__entry){
             .name = name,
             .dtype = g->options.dtype,
+            .sparse = true,
             .shape = TRD__SHAPE(g->options.rows, g->options.length, info->kv_heads, info->head_dim)};
     }
     return g->backend->table->set_create(g->backend, "cache", entries, count, &g->cache);

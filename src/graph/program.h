@@ -23,6 +23,7 @@ typedef struct trd__entry {
     trd_dtype dtype;
     trd_shape shape;
     const char *axes[TRD_MAX_RANK];
+    bool sparse; /* only part of it is expected to be written, so it need not fit in memory as a whole */
 } trd__entry;
 
 static inline size_t trd__entry_bytes(const trd__entry *entry)

@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 static trd__cpu_backend *of(trd__backend *backend)
 {
@@ -69,13 +70,29 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     return TRD_OK;
 }
 
+/* Maps reserve no memory: what does not fit would be found out in the middle of a step. */
+static trd_status check_memory(const trd__cpu_backend *cpu, size_t more)
+{
+    return trd__memory_check(cpu->needed_bytes + cpu->arena_bytes + cpu->scratch_bytes + more);
+}
+
 static trd_status set_create(trd__backend *backend, const char *name, const trd__entry *entries, int count,
                              trd__set **out)
 {
+    trd__cpu_backend *cpu = of(backend);
     trd__cpu_set *set;
     *out = NULL;
     TRD_TRY(trd__cpu_set_create(name, entries, count, &set));
-    of(backend)->set_bytes += set->bytes;
+    for (int i = 0; i < count; i++)
+        if (!entries[i].sparse) set->needed_bytes += trd__entry_bytes(&entries[i]);
+    trd_status status = check_memory(cpu, set->needed_bytes);
+    if (status) {
+        trd__fail_in(status, "set \"%s\"", name);
+        trd__cpu_set_free(set);
+        return status;
+    }
+    cpu->set_bytes += set->bytes;
+    cpu->needed_bytes += set->needed_bytes;
     *out = &set->base;
     return TRD_OK;
 }
@@ -91,6 +108,7 @@ static void set_free(trd__backend *backend, trd__set *base)
     if (!set) return;
     trd__executor_wait(of(backend)->executor, set->last_use);
     of(backend)->set_bytes -= set->bytes;
+    of(backend)->needed_bytes -= set->needed_bytes;
     trd__cpu_set_free(set);
 }
 
@@ -128,6 +146,7 @@ static trd_status set_read(trd__backend *backend, trd__set *base, int entry, voi
 static trd_status grow(trd__cpu_backend *cpu, unsigned char **region, size_t *held, size_t bytes)
 {
     if (bytes <= *held) return TRD_OK;
+    TRD_TRY(check_memory(cpu, bytes - *held));
     unsigned char *larger = trd__map(bytes);
     if (!larger) return TRD_NO_MEMORY;
     trd__executor_wait(cpu->executor, trd__executor_last(cpu->executor));

@@ -51,6 +51,7 @@ typedef struct trd__cpu_set {
     trd__arena *arena; /* names and tables */
     unsigned char *memory;
     size_t bytes;
+    size_t needed_bytes; /* without the entries that stay sparse */
     size_t *offsets;
     uint64_t layout;
     uint64_t last_use, last_write; /* tickets; dispatching thread only */
@@ -93,6 +94,7 @@ typedef struct trd__cpu_backend {
     trd__executor *executor;
     unsigned char *arena, *scratch;
     size_t arena_bytes, scratch_bytes, set_bytes;
+    size_t needed_bytes; /* of set_bytes, without the entries that stay sparse */
 } trd__cpu_backend;
 
 trd_status trd__cpu_set_create(const char *name, const trd__entry *entries, int count, trd__cpu_set **set);

@@ -5,6 +5,8 @@
 
 #include "nn/models/decoder.h"
 
+enum { MOST_LAYERS = 1024 }; /* a damaged number must not start a graph of millions of nodes */
+
 static trd_status positive(trd__json config, const char *key, int64_t *value)
 {
     TRD_TRY(trd__json_opt_i64(config, key, value));
@@ -52,7 +54,12 @@ static trd_status parse_rope(trd__json config, trd_rope_options *rope)
     const char *const keys[] = {"rope_scaling", "rope_parameters"};
     for (int i = 0; i < 2; i++) {
         trd__json scaling = trd__json_find(config, keys[i]);
-        if (trd__json_kind_of(scaling) == TRD__JSON_OBJECT) TRD_TRY(parse_scaling(scaling, rope));
+        trd__json_kind kind = trd__json_kind_of(scaling);
+        if (kind == TRD__JSON_OBJECT)
+            TRD_TRY(parse_scaling(scaling, rope));
+        else if (kind != TRD__JSON_NULL && kind != TRD__JSON_ABSENT)
+            return trd__json_fail(config, TRD_INVALID_ARGUMENT,
+                                  "%s: expected an object or null, found neither", keys[i]);
     }
     if (!(rope->theta > 0))
         return trd__json_fail(config, TRD_INVALID_ARGUMENT, "rope_theta: expected more than 0, found %g",
@@ -99,6 +106,9 @@ trd_status trd__decoder_parse(trd_model *model, trd__json config)
     TRD_TRY(positive(config, "hidden_size", &o->hidden_size));
     TRD_TRY(positive(config, "intermediate_size", &o->intermediate_size));
     TRD_TRY(positive(config, "num_hidden_layers", &o->num_hidden_layers));
+    if (o->num_hidden_layers > MOST_LAYERS)
+        return trd__json_fail(config, TRD_INVALID_ARGUMENT, "num_hidden_layers: expected 1 to %d, found %lld",
+                              MOST_LAYERS, (long long)o->num_hidden_layers);
     TRD_TRY(positive(config, "num_attention_heads", &o->num_attention_heads));
     o->num_key_value_heads = o->num_attention_heads;
     TRD_TRY(positive(config, "num_key_value_heads", &o->num_key_value_heads));
