@@ -211,7 +211,9 @@ static void files_that_are_no_config(void **state)
 static void overrides(void **state)
 {
     override_gives("steps=7", "steps", "7");
-    override_gives("run_name=", "run_name", "");
+    override_gives("metrics_prefix=", "metrics_prefix", "");
+    override_refused("run_name=", "run_name is empty");
+    override_refused("base_output_directory=", "base_output_directory is empty");
     override_gives("run_name='it''s'", "run_name", "it's");
     override_gives("run_name=a=b", "run_name", "a=b");
     override_gives("run_name=yes", "run_name", "yes");

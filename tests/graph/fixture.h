@@ -26,9 +26,9 @@ static inline trd__program *fixture_program(void)
     static const char *const y[] = {"y0", "y1", "y2", "y3", "y4", "y5", "y6", "y7"};
     trd__entry inputs[FIXTURE_INPUTS], results[FIXTURE_RESULTS];
     for (int i = 0; i < FIXTURE_INPUTS; i++)
-        inputs[i] = (trd__entry){x[i], TRD_F32, TRD__SHAPE(4, 4), {NULL}};
+        inputs[i] = (trd__entry){.name = x[i], .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4)};
     for (int i = 0; i < FIXTURE_RESULTS; i++)
-        results[i] = (trd__entry){y[i], TRD_F32, TRD__SHAPE(4, 4), {NULL}};
+        results[i] = (trd__entry){.name = y[i], .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4)};
     trd__program *p;
     assert_int_equal(trd__program_create("test", &p), TRD_OK);
     assert_int_equal(trd__program_slot(p, "inputs", TRD__READ, inputs, FIXTURE_INPUTS), 0);

@@ -65,9 +65,9 @@ static void message_says_so(trd_status status)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    trd__entry entries[3] = {{"a", TRD_F32, TRD__SHAPE(4, 4), {"embed", NULL}},
-                             {"b", TRD_F32, TRD__SHAPE(4, 4), {NULL}},
-                             {"c", TRD_F32, TRD__SHAPE(4, 4), {NULL}}};
+    trd__entry entries[3] = {{.name = "a", .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4), .axes = {"embed"}},
+                             {.name = "b", .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4)},
+                             {.name = "c", .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4)}};
     assert_true(heap_fail_each(everything, entries, message_says_so) >= 20);
 }
 
