@@ -53,7 +53,7 @@ static void put_axes(trd__text *text, scale x, scale y)
     for (double v = ceil(y.low / step); v * step <= y.high; v++) {
         double at = y_pixel(y, v * step);
         trd__text_put(text, "<line class=grid x1=%d x2=%d y1=%.1f y2=%.1f />", LEFT, WIDTH - RIGHT, at, at);
-        trd__text_put(text, "<text class=end x=%d y=%.1f>%.4g</text>", LEFT - 6, at + 4, v * step + 0.0);
+        trd__text_put(text, "<text class=end x=%d y=%.1f>%.6g</text>", LEFT - 6, at + 4, v * step + 0.0);
     }
     step = fmax(1, tick_distance(x));
     for (double v = ceil(x.low / step); v * step <= x.high; v++)
