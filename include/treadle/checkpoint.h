@@ -20,9 +20,10 @@ typedef struct trd_contents_tensor {
     uint64_t bytes;   /* as stored */
 } trd_contents_tensor;
 
-/* Opens path: a .safetensors or .gguf file, a Hugging Face folder, one checkpoint (step-N), or a folder of
- * checkpoints (the newest intact one). Checksums of checkpoints are verified. Errors: TRD_NOT_FOUND, TRD_IO,
- * TRD_CORRUPT, TRD_UNSUPPORTED; the message names the file and what is wrong with it. */
+/* Opens path: a .safetensors or .gguf file, a Hugging Face folder, one checkpoint (step-N), a folder of
+ * checkpoints or a run that has one (the newest intact one). Checksums of checkpoints are verified. Errors:
+ * TRD_NOT_FOUND, TRD_IO, TRD_CORRUPT, TRD_UNSUPPORTED; the message names the file and what is wrong with it.
+ */
 TRD_API trd_status trd_contents_open(const char *path, trd_contents **contents);
 TRD_API void trd_contents_close(trd_contents *contents); /* NULL is fine */
 

@@ -27,11 +27,23 @@ static bool is_checkpoint(const char *path)
     return found;
 }
 
+/* Newest checkpoint in folder, or in the "checkpoints" folder of a run; NULL: neither has one. */
+static trd_status find_newest(const char *folder, char **newest)
+{
+    TRD_TRY(trd__store_newest_path(folder, newest));
+    if (*newest) return TRD_OK;
+    char *inside = trd__path_join(folder, "checkpoints");
+    if (!inside) return TRD_NO_MEMORY;
+    trd_status status = trd__is_directory(inside) ? trd__store_newest_path(inside, newest) : TRD_OK;
+    trd__free(inside);
+    return status;
+}
+
 /* A folder of checkpoints is not opened as a store, which would sweep it under a run in progress. */
 static trd_status open_path(trd_contents *c, const char *path)
 {
     char *newest = NULL;
-    if (trd__is_directory(path) && !is_checkpoint(path)) TRD_TRY(trd__store_newest_path(path, &newest));
+    if (trd__is_directory(path) && !is_checkpoint(path)) TRD_TRY(find_newest(path, &newest));
     c->path = newest ? newest : trd__strdup(path);
     if (!c->path) return TRD_NO_MEMORY;
     if (trd__is_directory(c->path) && is_checkpoint(c->path)) {

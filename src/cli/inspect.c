@@ -101,8 +101,8 @@ const cli_command cli_command_inspect = {
     .name = "inspect",
     .summary = "what is inside a weights file, a Hugging Face folder or a checkpoint",
     .usage = "PATH [--json]",
-    .help = "Lists metadata and every tensor: name, type, shape, size. PATH is a .safetensors or .gguf file, "
-            "a Hugging\n"
-            "Face folder, one checkpoint or a folder of checkpoints (of which the newest counts).\n\n"
-            "  --json   one JSON object",
+    .help =
+        "Lists metadata and every tensor: name, type, shape, size. PATH is a .safetensors or .gguf file, a\n"
+        "Hugging Face folder, one checkpoint, or a run or folder of checkpoints (the newest counts).\n\n"
+        "  --json   one JSON object",
     .run = run};

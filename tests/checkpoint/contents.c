@@ -34,7 +34,7 @@ static void checkpoints(void **state)
 {
     static const float values[6] = {0};
     trd_array array = {"w", TRD_F32, {2, {2, 3}}, values};
-    const char *folder = scratch_path(*state, "run"), *key, *value;
+    const char *run = scratch_path(*state, "run"), *folder = scratch_path(run, "checkpoints"), *key, *value;
     trd__store *store;
     trd_contents *contents;
     assert_int_equal(trd__store_open(folder, NULL, &store), TRD_OK);
@@ -51,6 +51,9 @@ static void checkpoints(void **state)
     assert_int_equal(trd_contents_metadata_count(contents), 1);
     trd_contents_metadata_at(contents, 0, &key, &value);
     assert_string_equal(value, "{}");
+    trd_contents_close(contents);
+    if (trd_contents_open(run, &contents)) fail_msg("%s", trd_error_message()); /* the run's newest */
+    assert_non_null(strstr(trd_contents_path(contents), "step-2"));
     trd_contents_close(contents);
     if (trd_contents_open(scratch_path(folder, "step-1"), &contents)) fail_msg("%s", trd_error_message());
     trd_contents_close(contents);
