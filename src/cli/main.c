@@ -1,5 +1,6 @@
 /* The treadle program: finds the command and runs it. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -78,6 +79,7 @@ static void reserve_streams(void)
 int main(int argc, char **argv)
 {
     reserve_streams();
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows beyond the shell's limit is a failed write, not a death */
     if (argc < 2) {
         print_overview(stderr);
         return CLI_USAGE;

@@ -67,6 +67,16 @@ says "but this process can have only"
 expect 1 train "$work/config.yml" run_name=big per_device_batch_size=4096 max_target_length=16384
 says "but this process can have only"
 
+# What it would need can still be asked.
+expect 0 plan "$work/config.yml" base_emb_dim=65536 base_mlp_dim=262144
+
+# A limit on the size of files is a failed write that leaves the earlier checkpoint.
+(
+    ulimit -f 200
+    expect 1 train "$work/config.yml" run_name=limited
+    says "File too large"
+)
+
 # Names.
 expect 1 train "$work/config.yml" base_output_directory=
 says "base_output_directory is empty"

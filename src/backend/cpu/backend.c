@@ -70,10 +70,12 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     return TRD_OK;
 }
 
-/* Maps reserve no memory: what does not fit would be found out in the middle of a step. */
-static trd_status check_memory(const trd__cpu_backend *cpu, size_t more)
+/* Maps reserve no memory: what does not fit would be found out in the middle of a step. Without a set nothing
+ * can run: such a backend only tells what a program would need. */
+static trd_status check_memory(const trd__cpu_backend *cpu, size_t more_sets, size_t more)
 {
-    return trd__memory_check(cpu->needed_bytes + cpu->arena_bytes + cpu->scratch_bytes + more);
+    if (cpu->needed_bytes + more_sets == 0) return TRD_OK;
+    return trd__memory_check(cpu->needed_bytes + cpu->arena_bytes + cpu->scratch_bytes + more_sets + more);
 }
 
 static trd_status set_create(trd__backend *backend, const char *name, const trd__entry *entries, int count,
@@ -85,7 +87,7 @@ static trd_status set_create(trd__backend *backend, const char *name, const trd_
     TRD_TRY(trd__cpu_set_create(name, entries, count, &set));
     for (int i = 0; i < count; i++)
         if (!entries[i].sparse) set->needed_bytes += trd__entry_bytes(&entries[i]);
-    trd_status status = check_memory(cpu, set->needed_bytes);
+    trd_status status = check_memory(cpu, set->needed_bytes, 0);
     if (status) {
         trd__fail_in(status, "set \"%s\"", name);
         trd__cpu_set_free(set);
@@ -146,7 +148,7 @@ static trd_status set_read(trd__backend *backend, trd__set *base, int entry, voi
 static trd_status grow(trd__cpu_backend *cpu, unsigned char **region, size_t *held, size_t bytes)
 {
     if (bytes <= *held) return TRD_OK;
-    TRD_TRY(check_memory(cpu, bytes - *held));
+    TRD_TRY(check_memory(cpu, 0, bytes - *held));
     unsigned char *larger = trd__map(bytes);
     if (!larger) return TRD_NO_MEMORY;
     trd__executor_wait(cpu->executor, trd__executor_last(cpu->executor));
