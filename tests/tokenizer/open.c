@@ -133,6 +133,7 @@ static void refusals(void **state)
         {"[]", TRD_CORRUPT, "an object"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0", TRD_CORRUPT, "the end"},
         {"<!DOCTYPE html>", TRD_CORRUPT, "tokenizer.json"},
+        {FILE_OF("\"vocab\":" VOCAB ",\"merges\":\"a b\"", BYTE_LEVEL, ""), TRD_CORRUPT, "an array"},
         {FILE_OF("\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]", BYTE_LEVEL, ""), TRD_CORRUPT, "twice"},
         {FILE_OF("\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]", BYTE_LEVEL, ""), TRD_CORRUPT, "twice"},
         {FILE_OF("\"vocab\":{\"a\":99999999},\"merges\":[]", BYTE_LEVEL, ""), TRD_CORRUPT, "id"},
