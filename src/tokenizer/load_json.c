@@ -183,8 +183,9 @@ static trd_status read_tokenizer(trd_tokenizer *tokenizer, trd__json root)
     if (!byte_level)
         return trd__json_fail(root, TRD_UNSUPPORTED,
                               "expected a byte-level tokenizer (a ByteLevel pre-tokenizer)");
+    /* Tables that were read are null in what is left of the file. */
     trd__json merges = trd__json_find(trd__json_find(root, "model"), "merges");
-    if (!tokenizer->vocab.size || trd__json_kind_of(merges) != TRD__JSON_ARRAY)
+    if (!tokenizer->vocab.size || trd__json_kind_of(merges) != TRD__JSON_NULL)
         return trd__json_fail(root, TRD_CORRUPT,
                               "expected model.vocab, an object, and model.merges, an array");
     TRD_TRY(read_added_tokens(tokenizer, trd__json_find(root, "added_tokens")));
