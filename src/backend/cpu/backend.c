@@ -78,23 +78,29 @@ static trd_status check_memory(const trd__cpu_backend *cpu, size_t more_sets, si
     return trd__memory_check(cpu->needed_bytes + cpu->arena_bytes + cpu->scratch_bytes + more_sets + more);
 }
 
+/* What the entries come to; one whose size overflows is refused when the set is made. */
+static size_t needed_bytes(const trd__entry *entries, int count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        if (!entries[i].sparse && trd__shape_count(&entries[i].shape) >= 0)
+            bytes += trd__entry_bytes(&entries[i]);
+    return bytes;
+}
+
 static trd_status set_create(trd__backend *backend, const char *name, const trd__entry *entries, int count,
                              trd__set **out)
 {
     trd__cpu_backend *cpu = of(backend);
     trd__cpu_set *set;
+    size_t needed = needed_bytes(entries, count);
     *out = NULL;
+    trd_status status = check_memory(cpu, needed, 0);
+    if (status) return trd__fail_in(status, "set \"%s\"", name);
     TRD_TRY(trd__cpu_set_create(name, entries, count, &set));
-    for (int i = 0; i < count; i++)
-        if (!entries[i].sparse) set->needed_bytes += trd__entry_bytes(&entries[i]);
-    trd_status status = check_memory(cpu, set->needed_bytes, 0);
-    if (status) {
-        trd__fail_in(status, "set \"%s\"", name);
-        trd__cpu_set_free(set);
-        return status;
-    }
+    set->needed_bytes = needed;
     cpu->set_bytes += set->bytes;
-    cpu->needed_bytes += set->needed_bytes;
+    cpu->needed_bytes += needed;
     *out = &set->base;
     return TRD_OK;
 }
