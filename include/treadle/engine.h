@@ -245,6 +245,28 @@ TRD_API trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan);
 /* The same without loading or allocating weights. */
 TRD_API trd_status trd_plan_options(const trd_engine_options *options, trd_plan *plan);
 
+/* A compiled program. Programs with one fingerprint do the same work in the same order, in any process. */
+typedef struct trd_program_info {
+    const char *name;       /* "first", "accum", "update", "eval", "train_step", "forward"; static */
+    int length;             /* T of its payloads, in tokens; 0: update */
+    uint64_t fingerprint;   /* of its graph, kernels, memory plan and worker count */
+    double flops;           /* model FLOPs of one run: matrix products and attention */
+    uint64_t bytes_read;    /* tensor bytes its kernels load in one run */
+    uint64_t bytes_written; /* and store */
+    uint64_t peak_bytes;    /* memory it computes in at its peak, beside the state */
+    int kernels;            /* kernel calls of one run */
+    uint64_t runs, busy_ns; /* finished runs and their device time */
+} trd_program_info;
+/* What an engine has compiled so far: families of payloads in the order they were met, then updates. A change
+ * of the loss drops all of them. */
+TRD_API int trd_engine_program_count(const trd_engine *engine);
+TRD_API trd_program_info trd_engine_program(const trd_engine *engine, int index);
+/* Every program of a config, compiled without loading or allocating weights, at most capacity of them.
+ * TRD_PROGRAM_KINDS are enough. */
+enum { TRD_PROGRAM_KINDS = 5 };
+TRD_API trd_status trd_plan_programs(const trd_engine_options *options, trd_program_info *programs,
+                                     int capacity, int *count);
+
 typedef struct trd_engine_stats {
     uint64_t host_ns; /* host time inside fwd_bwd and update, waiting on the throttler left out */
     uint64_t busy_ns; /* device time executing */

@@ -44,7 +44,14 @@ typedef struct trd__memory_report {
     uint64_t bytes_read, bytes_written; /* tensor bytes the program's kernels move, per run */
     double flops;                       /* model FLOPs per run */
     int node_count, kernel_count;
+    uint64_t
+        fingerprint; /* of the lowered graph, kernels, memory plan and workers; the same in every process */
 } trd__memory_report;
+
+/* What a program has cost so far. */
+typedef struct trd__usage {
+    uint64_t runs, busy_ns; /* finished runs and their time on the device */
+} trd__usage;
 
 typedef struct trd__backend_stats {
     uint64_t busy_ns; /* time the device spent executing, since creation */
@@ -72,6 +79,7 @@ typedef struct trd__backend_table {
                           trd__executable **executable); /* program may be freed afterwards */
     void (*executable_free)(trd__backend *backend, trd__executable *executable); /* waits for its runs */
     trd__memory_report (*memory)(const trd__executable *executable);
+    trd__usage (*usage)(const trd__executable *executable);
 
     /* Queues one run with sets[i] bound to slot i. Allocates nothing. Returns the sticky error if there is
      * one. */

@@ -311,6 +311,7 @@ trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, co
                              const trd_value *sums);
 /* A set's place in the sets array of a run: only roles the program binds, in role order. */
 trd__access trd__program_access(trd__program_kind kind, trd__role role);
+const char *trd__program_name(trd__program_kind kind);
 void trd__forward_free(trd_engine *engine, trd__forward *forward);
 void trd__family_free(trd_engine *engine, trd__family *family);
 trd_status trd__family_find(trd_engine *engine, const trd_batch *batch, trd__family **family);
@@ -318,6 +319,7 @@ trd_status trd__family_rings(trd_engine *engine, trd__family *family); /* sets a
 trd_status trd__program_get(trd_engine *engine, trd__family *family, trd__program_kind kind,
                             const trd__compiled **compiled);
 trd_status trd__update_get(trd_engine *engine, double eps, double min_denom, const trd__compiled **compiled);
+trd_status trd__family_compile(trd_engine *engine, trd__family *family); /* every program, and update */
 trd_status trd__forward_get(trd_engine *engine, trd__family *family, trd_forward_function build, void *user,
                             trd__forward **forward);
 void trd__programs_drop(trd_engine *engine); /* everything compiled; the queue must be empty */

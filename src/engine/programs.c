@@ -44,6 +44,11 @@ static const char *const program_names[] = {
 #undef PROGRAM_NAME
 };
 
+const char *trd__program_name(trd__program_kind kind)
+{
+    return program_names[kind];
+}
+
 trd__access trd__program_access(trd__program_kind kind, trd__role role)
 {
     return bindings[kind][role];
@@ -169,6 +174,16 @@ trd_status trd__update_get(trd_engine *engine, double eps, double min_denom, con
     engine->updates = u;
     *compiled = &u->compiled;
     return TRD_OK;
+}
+
+trd_status trd__family_compile(trd_engine *engine, trd__family *family)
+{
+    static const trd__program_kind kinds[] = {TRD__PROGRAM_FIRST, TRD__PROGRAM_ACCUM, TRD__PROGRAM_EVAL,
+                                              TRD__PROGRAM_TRAIN_STEP};
+    const trd__compiled *compiled = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        TRD_TRY(trd__program_get(engine, family, kinds[i], &compiled));
+    return trd__update_get(engine, compiled->loss.eps, compiled->loss.min_denom, &compiled);
 }
 
 static trd_status compile_forward(trd_engine *engine, trd__family *family, trd__forward *forward)

@@ -242,12 +242,7 @@ trd_value trd_forward_token_logprobs(trd_builder *b, const trd_model *model, con
 
 trd_status trd_engine_compile(trd_engine *engine, const trd_batch *example)
 {
-    static const trd__program_kind kinds[] = {TRD__PROGRAM_FIRST, TRD__PROGRAM_ACCUM, TRD__PROGRAM_EVAL,
-                                              TRD__PROGRAM_TRAIN_STEP};
     prepared p;
-    const trd__compiled *compiled = NULL;
     TRD_TRY(prepare(engine, example, &p));
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        TRD_TRY(trd__program_get(engine, p.family, kinds[i], &compiled));
-    return trd__update_get(engine, compiled->loss.eps, compiled->loss.min_denom, &compiled);
+    return trd__family_compile(engine, p.family);
 }

@@ -193,6 +193,11 @@ static trd__memory_report memory(const trd__executable *executable)
     return executable->report;
 }
 
+static trd__usage usage(const trd__executable *executable)
+{
+    return (trd__usage){.runs = atomic_load(&executable->runs), .busy_ns = atomic_load(&executable->busy_ns)};
+}
+
 /* Says where a set's layout first differs from the slot's. */
 static trd_status refuse_binding(const trd__executable *executable, const trd__slot *slot,
                                  const trd__set *set)
@@ -292,6 +297,7 @@ const trd__backend_table trd__backend_cpu = {.name = "cpu",
                                              .compile = compile,
                                              .executable_free = executable_free,
                                              .memory = memory,
+                                             .usage = usage,
                                              .execute = execute,
                                              .event_ready = event_ready,
                                              .event_wait = event_wait,

@@ -150,6 +150,7 @@ static trd_status lower(trd__lowering *l)
     TRD_TRY(trd__place_values(l));
     TRD_TRY(emit_steps(l));
     bind_layouts(e);
+    e->report.fingerprint = trd__cpu_fingerprint(e, l->info);
     return TRD_OK;
 }
 

@@ -1,10 +1,12 @@
 /* The parts of the CPU backend that are no kernels: sets, executables, the executor, and how compile's stages
  * hand a program on. Kernels never include this header.
  *
- * Invariants: an executable is read-only once compiled; the arena and the scratch belong to the backend, are
- * shared by all executables (runs are in order) and only grow while nothing runs. */
+ * Invariants: an executable is read-only once compiled, its counters apart; the arena and the scratch belong
+ * to the backend, are shared by all executables (runs are in order) and only grow while nothing runs. */
 #ifndef TRD_BACKEND_CPU_CPU_H
 #define TRD_BACKEND_CPU_CPU_H
+
+#include <stdatomic.h>
 
 #include "backend/backend.h"
 #include "backend/cpu/kernel.h"
@@ -44,6 +46,7 @@ struct trd__executable {
     trd__memory_report report;
     uint64_t layouts[TRD__MAX_SLOTS]; /* keys of the sets that fit its slots */
     uint64_t last_ticket;             /* of its newest run; dispatching thread only */
+    _Atomic uint64_t runs, busy_ns;   /* counted by the executor */
 };
 
 typedef struct trd__cpu_set {
@@ -61,7 +64,7 @@ typedef struct trd__cpu_set {
 typedef struct trd__executor trd__executor;
 
 typedef struct trd__run {
-    const trd__executable *executable;
+    trd__executable *executable;
     unsigned char *regions[TRD__REGION_COUNT];
     unsigned char *worker_scratch, *shared_scratch;
     uint64_t ticket;
@@ -106,6 +109,7 @@ uint64_t trd__cpu_layout_key(const trd__entry *entries, int count);
 
 trd_status trd__cpu_compile(const trd__cpu_info *info, const trd_log_sink *log, const trd__program *program,
                             const trd__compile_options *options, trd__executable **executable);
+uint64_t trd__cpu_fingerprint(const trd__executable *executable, const trd__cpu_info *info);
 void trd__cpu_executable_free(trd__executable *executable); /* NULL is fine */
 
 #endif

@@ -27,8 +27,11 @@ static void execute(trd__executor *executor, const trd__run *run)
     if (trd__runner_fault(executor->runner)) return;
     uint64_t begin = trd__now_ns();
     trd__runner_run(executor->runner, run);
-    atomic_fetch_add(&executor->busy_ns, trd__now_ns() - begin);
+    uint64_t busy_ns = trd__now_ns() - begin;
+    atomic_fetch_add(&executor->busy_ns, busy_ns);
     atomic_fetch_add(&executor->executions, 1);
+    atomic_fetch_add(&run->executable->busy_ns, busy_ns);
+    atomic_fetch_add(&run->executable->runs, 1);
 }
 
 static void *executor_main(void *argument)
