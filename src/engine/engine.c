@@ -133,9 +133,11 @@ static trd_status create_optimizer(trd_engine *engine)
     const trd_optimizer_options *o = &engine->options.optimizer;
     TRD_TRY(trd__optimizer_find(o->type, &engine->optimizer));
     if (engine->optimizer->check) TRD_TRY(engine->optimizer->check(o));
-    engine->decays =
-        trd__arena_alloc(engine->arena, (size_t)engine->model->parameter_count + 1, sizeof *engine->decays);
-    if (!engine->decays) return TRD_NO_MEMORY;
+    size_t count = (size_t)engine->model->parameter_count;
+    engine->decays = trd__arena_alloc(engine->arena, count + 1, sizeof *engine->decays);
+    engine->trainable = trd__arena_alloc(engine->arena, count + 1, sizeof *engine->trainable);
+    if (!engine->decays || !engine->trainable) return TRD_NO_MEMORY;
+    for (int i = 0; i < engine->model->parameter_count; i++) engine->trainable[engine->trainable_count++] = i;
     return trd__optimizer_decays(o, engine->model, engine->decays);
 }
 

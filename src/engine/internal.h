@@ -230,6 +230,10 @@ struct trd_engine {
     trd__weights *source; /* open until the parameters are filled */
     const trd__optimizer_type *optimizer;
     double *decays; /* weight decay of each parameter */
+    int *trainable; /* number of the parameter that each gradient entry belongs to, in the table's order */
+    int trainable_count;
+    int *
+        first_state; /* optimizer entry of each trainable parameter's first state; behind them the scalars' */
     trd__backend *backend;
 
     trd__layout layout[TRD__ROLE_COUNT]; /* inputs: empty, a family has them */
@@ -302,7 +306,8 @@ typedef struct trd__trace {
 } trd__trace;
 trd_value trd__trace_input(trd__trace *trace, trd__role role, int entry);
 void trd__trace_output(trd__trace *trace, trd__role role, int entry, trd_value value);
-/* Loss, gradients into accumulators, sums; leaves the new accumulators in gradients and the sums in sums. */
+/* Loss, gradients into accumulators, sums; leaves the new accumulators of the trainable parameters in
+ * gradients and the sums in sums. */
 trd_status trd__trace_micro_batch(trd__trace *trace, bool accumulate, trd__loss_info *info,
                                   trd_value *gradients, trd_value *sums);
 trd_status trd__trace_eval(trd__trace *trace, trd__loss_info *info);

@@ -1,6 +1,6 @@
 /* Layouts of the engine's sets, made from the model's parameter table before anything is compiled. Invariant:
- * parameter i is entry i of the parameters and of the gradients, and its state k is entry i * states + k of
- * the optimizer; scalars come behind. */
+ * parameter i is entry i of the parameters; the gradients hold one entry of each trainable parameter, in the
+ * same order, and the optimizer all states of the first, then of the second; scalars come behind. */
 #include "base/alloc.h"
 #include "base/shape.h"
 #include "engine/internal.h"
@@ -23,23 +23,34 @@ static trd__entry *add(trd__layout *layout, const char *name, trd_dtype dtype, t
     return entry;
 }
 
-static void add_like(trd__layout *layout, const trd__parameter *p, const char *name, trd_dtype dtype)
+static void add_state(trd__layout *layout, const char *name, const trd__optimizer_state *state)
 {
-    trd__entry *entry = add(layout, name, dtype, p->shape);
-    for (int axis = 0; axis < p->shape.rank; axis++) entry->axes[axis] = p->axes[axis];
+    trd__entry *entry = add(layout, name, state->dtype, state->shape);
+    for (int axis = 0; axis < state->shape.rank; axis++) entry->axes[axis] = state->axes[axis];
+}
+
+static void add_like(trd__layout *layout, const trd__parameter *p, trd_dtype dtype)
+{
+    trd__optimizer_state own = trd__optimizer_state_like(p, p->name, dtype);
+    add_state(layout, p->name, &own);
 }
 
 static trd_status build_parameters(trd_engine *engine)
 {
     const trd_model *model = engine->model;
-    size_t count = (size_t)model->parameter_count;
-    TRD_TRY(reserve(engine, TRD__ROLE_PARAMS, count));
-    TRD_TRY(reserve(engine, TRD__ROLE_GRADIENTS, count + TRD__SUM_COUNT));
-    for (size_t i = 0; i < count; i++) {
-        const trd__parameter *p = &model->parameters[i];
-        add_like(&engine->layout[TRD__ROLE_PARAMS], p, p->name, engine->options.weight_dtype);
-        add_like(&engine->layout[TRD__ROLE_GRADIENTS], p, p->name, engine->options.grad_dtype);
-    }
+    TRD_TRY(reserve(engine, TRD__ROLE_PARAMS, (size_t)model->parameter_count));
+    for (int i = 0; i < model->parameter_count; i++)
+        add_like(&engine->layout[TRD__ROLE_PARAMS], &model->parameters[i], engine->options.weight_dtype);
+    return TRD_OK;
+}
+
+static trd_status build_gradients(trd_engine *engine)
+{
+    const trd__parameter *parameters = engine->model->parameters;
+    TRD_TRY(reserve(engine, TRD__ROLE_GRADIENTS, (size_t)engine->trainable_count + TRD__SUM_COUNT));
+    for (int i = 0; i < engine->trainable_count; i++)
+        add_like(&engine->layout[TRD__ROLE_GRADIENTS], &parameters[engine->trainable[i]],
+                 engine->options.grad_dtype);
     static const char *const sums[TRD__SUM_COUNT] = {"denominator", "loss_sum", "sum_of_means",
                                                      "nonempty_micro_batches"};
     for (int i = 0; i < TRD__SUM_COUNT; i++)
@@ -47,20 +58,31 @@ static trd_status build_parameters(trd_engine *engine)
     return TRD_OK;
 }
 
+static trd_status add_states(trd_engine *engine, const trd__parameter *p)
+{
+    trd__optimizer_state states[TRD__OPTIMIZER_STATES];
+    const trd__optimizer_type *type = engine->optimizer;
+    int count = type->states ? type->states(&engine->options.optimizer, p, states) : 0;
+    for (int k = 0; k < count; k++) {
+        const char *name = trd__arena_format(engine->arena, "%s.%s", p->name, states[k].name);
+        if (!name) return TRD_NO_MEMORY;
+        add_state(&engine->layout[TRD__ROLE_OPTIMIZER], name, &states[k]);
+    }
+    return TRD_OK;
+}
+
 static trd_status build_optimizer(trd_engine *engine)
 {
-    const trd_model *model = engine->model;
-    const trd__optimizer_type *type = engine->optimizer;
     trd__layout *layout = &engine->layout[TRD__ROLE_OPTIMIZER];
-    size_t count = (size_t)model->parameter_count * (size_t)type->state_count + TRD__OPT_EXTRA_COUNT;
-    TRD_TRY(reserve(engine, TRD__ROLE_OPTIMIZER, count));
-    for (int i = 0; i < model->parameter_count; i++)
-        for (int k = 0; k < type->state_count; k++) {
-            const trd__parameter *p = &model->parameters[i];
-            const char *name = trd__arena_format(engine->arena, "%s.%s", p->name, type->state_names[k]);
-            if (!name) return TRD_NO_MEMORY;
-            add_like(layout, p, name, type->state_dtype(&engine->options.optimizer, k));
-        }
+    size_t count = (size_t)engine->trainable_count;
+    engine->first_state = trd__arena_alloc(engine->arena, count + 1, sizeof *engine->first_state);
+    if (!engine->first_state) return TRD_NO_MEMORY;
+    TRD_TRY(reserve(engine, TRD__ROLE_OPTIMIZER, count * TRD__OPTIMIZER_STATES + TRD__OPT_EXTRA_COUNT));
+    for (int i = 0; i < engine->trainable_count; i++) {
+        engine->first_state[i] = layout->count;
+        TRD_TRY(add_states(engine, &engine->model->parameters[engine->trainable[i]]));
+    }
+    engine->first_state[count] = layout->count;
     add(layout, "count", TRD_F64, trd__shape_scalar());
     if (!engine->options.skip_step_on_spikes) return TRD_OK;
     trd_shape history = TRD__SHAPE(engine->options.skip_step_interval);
@@ -90,6 +112,7 @@ static trd_status build_small(trd_engine *engine)
 trd_status trd__layout_build(trd_engine *engine)
 {
     TRD_TRY(build_parameters(engine));
+    TRD_TRY(build_gradients(engine));
     TRD_TRY(build_optimizer(engine));
     return build_small(engine);
 }
@@ -103,6 +126,6 @@ uint64_t trd__layout_bytes(const trd__layout *layout)
 
 int trd__optimizer_entry(const trd_engine *engine, int extra)
 {
-    int entry = engine->model->parameter_count * engine->optimizer->state_count + extra;
+    int entry = engine->first_state[engine->trainable_count] + extra;
     return entry < engine->layout[TRD__ROLE_OPTIMIZER].count ? entry : -1;
 }

@@ -112,11 +112,11 @@ static trd_value traced_result(const trd__trace *trace, int entry)
     return (trd_value){NULL, 0};
 }
 
-/* What contributions to parameter i are added to: the set's entry, or 0 where it is to be defined. */
+/* What contributions to gradient i are added to: the set's entry, or 0 where it is to be defined. */
 static trd_value accumulator(trd__trace *trace, bool accumulate, int i)
 {
     const trd__entry *entry = &trace->engine->layout[TRD__ROLE_GRADIENTS].entries[i];
-    bool overwritten = trace->engine->model->parameters[i].flags != 0;
+    bool overwritten = trace->engine->model->parameters[trace->engine->trainable[i]].flags != 0;
     if (accumulate && !overwritten) return trd__trace_input(trace, TRD__ROLE_GRADIENTS, i);
     return trd_constant_fill(trace->program->builder, entry->dtype, entry->shape, 0.0);
 }
@@ -124,12 +124,12 @@ static trd_value accumulator(trd__trace *trace, bool accumulate, int i)
 static trd_status add_gradients(trd__trace *trace, bool accumulate, trd_value loss, trd_value *results)
 {
     trd_builder *b = trace->program->builder;
-    const trd_model *model = trace->engine->model;
-    int count = model->parameter_count;
+    const trd_engine *engine = trace->engine;
+    int count = engine->trainable_count;
     trd__gradient *gradients = trd__arena_alloc(b->graph.arena, (size_t)count, sizeof *gradients);
     if (!gradients) return TRD_NO_MEMORY;
     for (int i = 0; i < count; i++) {
-        gradients[i].of = trd__trace_input(trace, TRD__ROLE_PARAMS, i);
+        gradients[i].of = trd__trace_input(trace, TRD__ROLE_PARAMS, engine->trainable[i]);
         gradients[i].accumulator = accumulator(trace, accumulate, i);
     }
     TRD_TRY(trd_builder_status(b));
@@ -137,8 +137,9 @@ static trd_status add_gradients(trd__trace *trace, bool accumulate, trd_value lo
     for (int i = 0; i < trace->program->output_count; i++)
         trace->program->outputs[i].value = trd__autodiff_current(b, trace->program->outputs[i].value);
     for (int i = 0; i < count; i++) {
+        unsigned flags = engine->model->parameters[engine->trainable[i]].flags;
         results[i] = gradients[i].result;
-        if (accumulate && (model->parameters[i].flags & TRD_PARAM_OVERWRITE_MAX))
+        if (accumulate && (flags & TRD_PARAM_OVERWRITE_MAX))
             results[i] = trd_max(b, trd__trace_input(trace, TRD__ROLE_GRADIENTS, i), results[i]);
         trd__trace_output(trace, TRD__ROLE_GRADIENTS, i, results[i]);
     }
@@ -149,7 +150,7 @@ static trd_status add_gradients(trd__trace *trace, bool accumulate, trd_value lo
 static void add_sums(trd__trace *trace, bool accumulate, const trd__loss_info *info, trd_value *sums)
 {
     trd_builder *b = trace->program->builder;
-    int base = trace->engine->model->parameter_count;
+    int base = trace->engine->trainable_count;
     trd_value loss = traced_result(trace, TRD__RESULT_LOSS);
     trd_value denominator = traced_result(trace, TRD__RESULT_DENOMINATOR);
     trd_value zero = trd_scalar(b, TRD_F64, 0.0), one = trd_scalar(b, TRD_F64, 1.0);

@@ -118,7 +118,7 @@ static trd_status finish(trd__trace *trace, trd__program_kind kind, trd__compile
 static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled *compiled)
 {
     const trd_engine *engine = trace->engine;
-    size_t count = (size_t)engine->model->parameter_count;
+    size_t count = (size_t)engine->trainable_count;
     trd_value *gradients = trd__arena_alloc(trace->program->builder->graph.arena, count, sizeof *gradients);
     trd_value sums[TRD__SUM_COUNT];
     if (!gradients) return TRD_NO_MEMORY;

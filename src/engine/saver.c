@@ -146,7 +146,7 @@ void trd__saver_free(trd_engine *engine)
 /* Sets of a snapshot, and how many entries of each. The sums behind the gradients travel in the JSON. */
 static int saved_entries(const trd_engine *engine, int role)
 {
-    if (role == TRD__ROLE_GRADIENTS) return engine->micro_step ? engine->model->parameter_count : 0;
+    if (role == TRD__ROLE_GRADIENTS) return engine->micro_step ? engine->trainable_count : 0;
     return engine->layout[role].count;
 }
 

@@ -175,7 +175,7 @@ static trd_status check_fingerprint(const trd_engine *engine, trd__json root)
 
 static int restored_entries(const trd_engine *engine, const saved *s, int role)
 {
-    if (role == TRD__ROLE_GRADIENTS) return s->micro_step ? engine->model->parameter_count : 0;
+    if (role == TRD__ROLE_GRADIENTS) return s->micro_step ? engine->trainable_count : 0;
     return engine->layout[role].count;
 }
 
@@ -232,7 +232,7 @@ static trd_status write_sets(trd_engine *engine, const trd__stored *stored, cons
                                          [TRD__SUM_NONEMPTY] = nonempty};
     for (int i = 0; i < TRD__SUM_COUNT; i++)
         TRD_TRY(table->set_write(engine->backend, engine->state[TRD__ROLE_GRADIENTS],
-                                 engine->model->parameter_count + i, &sums[i]));
+                                 engine->trainable_count + i, &sums[i]));
     return TRD_OK;
 }
 

@@ -26,10 +26,11 @@ static trd_value f64(const update *u, double value)
 /* f64 sum of the squares of all gradients. Leaves that take a value instead of a gradient stay out. */
 static trd_value sum_of_squares(const update *u, const trd_value *gradients)
 {
-    const trd_model *model = u->trace->engine->model;
+    const trd_engine *engine = u->trace->engine;
     trd_value sum = f64(u, 0.0);
-    for (int i = 0; i < model->parameter_count; i++)
-        if (!model->parameters[i].flags) sum = trd_add(u->b, sum, trd_sum_squares(u->b, gradients[i]));
+    for (int i = 0; i < engine->trainable_count; i++)
+        if (!engine->model->parameters[engine->trainable[i]].flags)
+            sum = trd_add(u->b, sum, trd_sum_squares(u->b, gradients[i]));
     return sum;
 }
 
@@ -135,28 +136,30 @@ static trd_value final_gradient(const update *u, trd_value accumulated)
     return trd_is_null(u->clip) ? g : trd_mul(b, g, u->clip);
 }
 
+/* Gradient entry i and the parameter it belongs to. */
 static void update_parameter(const update *u, int i, trd_value accumulated)
 {
     trd_builder *b = u->b;
     trd_engine *engine = u->trace->engine;
-    int states = engine->optimizer->state_count;
-    trd_value parameter = trd__trace_input(u->trace, TRD__ROLE_PARAMS, i);
-    trd_value next = {NULL, 0}, old[TRD__OPTIMIZER_STATES] = {{NULL, 0}};
-    trd_value new[TRD__OPTIMIZER_STATES] = {{NULL, 0}};
-    if (engine->model->parameters[i].flags) {
-        next = accumulated;
-        if (trd_value_dtype(next) != trd_value_dtype(parameter))
-            next = trd_cast(b, next, trd_value_dtype(parameter));
-        trd__trace_output(u->trace, TRD__ROLE_PARAMS, i, trd_select(b, u->keep, next, parameter));
+    int number = engine->trainable[i], first = engine->first_state[i];
+    int states = engine->first_state[i + 1] - first;
+    trd__parameter_update one = {.info = &engine->model->parameters[number],
+                                 .decay = engine->decays[number],
+                                 .parameter = trd__trace_input(u->trace, TRD__ROLE_PARAMS, number)};
+    if (one.info->flags) {
+        trd_value next = trd_cast(b, accumulated, trd_value_dtype(one.parameter));
+        trd__trace_output(u->trace, TRD__ROLE_PARAMS, number, trd_select(b, u->keep, next, one.parameter));
         return;
     }
-    for (int k = 0; k < states; k++) old[k] = trd__trace_input(u->trace, TRD__ROLE_OPTIMIZER, i * states + k);
-    engine->optimizer->update(b, &engine->options.optimizer, &u->scalars, engine->decays[i], parameter,
-                              final_gradient(u, accumulated), old, &next, new);
-    trd__trace_output(u->trace, TRD__ROLE_PARAMS, i, trd_select(b, u->keep, next, parameter));
+    one.gradient = final_gradient(u, accumulated);
     for (int k = 0; k < states; k++)
-        trd__trace_output(u->trace, TRD__ROLE_OPTIMIZER, i * states + k,
-                          trd_select(b, u->keep, new[k], old[k]));
+        one.states[k] = trd__trace_input(u->trace, TRD__ROLE_OPTIMIZER, first + k);
+    engine->optimizer->update(b, &engine->options.optimizer, &u->scalars, &one);
+    trd__trace_output(u->trace, TRD__ROLE_PARAMS, number,
+                      trd_select(b, u->keep, one.new_parameter, one.parameter));
+    for (int k = 0; k < states; k++)
+        trd__trace_output(u->trace, TRD__ROLE_OPTIMIZER, first + k,
+                          trd_select(b, u->keep, one.new_states[k], one.states[k]));
 }
 
 trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, const trd_value *gradients,
@@ -166,6 +169,6 @@ trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, co
     update u = {.trace = trace, .b = trace->program->builder, .options = &engine->options};
     decide(&u, eps, min_denom, gradients, sums);
     if (engine->optimizer->prepare) engine->optimizer->prepare(u.b, &engine->options.optimizer, &u.scalars);
-    for (int i = 0; i < engine->model->parameter_count; i++) update_parameter(&u, i, gradients[i]);
+    for (int i = 0; i < engine->trainable_count; i++) update_parameter(&u, i, gradients[i]);
     return trd_builder_status(u.b);
 }

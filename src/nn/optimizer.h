@@ -1,5 +1,5 @@
-/* What an optimizer file provides: the state it keeps per parameter and the graph of one update. The engine
- * builds the update program from it; optimizers.def lists them. */
+/* What an optimizer file provides: the states it keeps of a parameter and the graph of one update. The engine
+ * lays its optimizer set out and builds the update program from it; optimizers.def lists them. */
 #ifndef TRD_NN_OPTIMIZER_H
 #define TRD_NN_OPTIMIZER_H
 
@@ -7,7 +7,15 @@
 
 #include "nn/model.h"
 
-enum { TRD__OPTIMIZER_STATES = 4 };
+enum { TRD__OPTIMIZER_STATES = 4 }; /* of one parameter, at most */
+
+/* One state of one parameter. Different parameters of a model may have different ones. */
+typedef struct trd__optimizer_state {
+    const char *name; /* "mu": its entry is called "<parameter>.mu" */
+    trd_dtype dtype;
+    trd_shape shape;
+    const char *axes[TRD_MAX_RANK]; /* logical names */
+} trd__optimizer_state;
 
 /* Scalars of one update, f32 graph values shared by all parameters. */
 typedef struct trd__update_scalars {
@@ -16,24 +24,33 @@ typedef struct trd__update_scalars {
     trd_value prepared[TRD__OPTIMIZER_STATES]; /* what prepare made of them (bias corrections) */
 } trd__update_scalars;
 
+/* The update of one parameter: what goes in and, from new_parameter on, what comes out. */
+typedef struct trd__parameter_update {
+    const trd__parameter *info;
+    double decay; /* weight decay, 0 when masked */
+    trd_value parameter;
+    trd_value gradient; /* clipped; f32, the parameter's shape */
+    trd_value states[TRD__OPTIMIZER_STATES];
+    trd_value new_parameter;
+    trd_value new_states[TRD__OPTIMIZER_STATES];
+} trd__parameter_update;
+
 typedef struct trd__optimizer_type {
     const char *name; /* opt_type */
-    int state_count;
-    const char *state_names[TRD__OPTIMIZER_STATES]; /* "mu", "nu": entry names are "<parameter>.<state>" */
-    /* dtype of state number i, of the parameter's shape */
-    trd_dtype (*state_dtype)(const trd_optimizer_options *options, int i);
+    /* Describes the states of p and returns their number. NULL: there are none. */
+    int (*states)(const trd_optimizer_options *options, const trd__parameter *p,
+                  trd__optimizer_state *states);
     trd_status (*check)(const trd_optimizer_options *options); /* ranges; may be NULL */
     void (*prepare)(trd_builder *b, const trd_optimizer_options *options,
                     trd__update_scalars *scalars); /* may be NULL */
-    /* New parameter and states from the old ones and the clipped gradient (f32, parameter's shape). decay:
-     * this parameter's weight decay, 0 when masked. */
     void (*update)(trd_builder *b, const trd_optimizer_options *options, const trd__update_scalars *scalars,
-                   double decay, trd_value parameter, trd_value gradient, const trd_value *states,
-                   trd_value *new_parameter, trd_value *new_states);
+                   trd__parameter_update *u);
 } trd__optimizer_type;
 
 /* By name; an unknown one lists the known. */
 trd_status trd__optimizer_find(const char *name, const trd__optimizer_type **type);
+/* A state of the parameter's own shape. */
+trd__optimizer_state trd__optimizer_state_like(const trd__parameter *p, const char *name, trd_dtype dtype);
 /* Decay of each parameter of the model in decays[parameter_count] after the mask; a bad pattern is an error.
  */
 trd_status trd__optimizer_decays(const trd_optimizer_options *options, const trd_model *model,

@@ -33,25 +33,30 @@ static void update(const trd_optimizer_options *options, trd_dtype dtype, double
     small_tensor inputs[6] = {
         small_tensor_make("parameter", dtype, shape), small_tensor_make("gradient", TRD_F32, shape),
         small_tensor_make("rate", TRD_F32, scalar), small_tensor_make("count", TRD_F32, scalar)};
-    for (int s = 0; s < type->state_count; s++)
-        inputs[4 + s] = small_tensor_make(type->state_names[s], type->state_dtype(options, s), shape);
+    const trd__parameter info = {.name = "p", .shape = shape};
+    trd__optimizer_state described[TRD__OPTIMIZER_STATES];
+    int states = type->states ? type->states(options, &info, described) : 0;
+    for (int s = 0; s < states; s++)
+        inputs[4 + s] = small_tensor_make(described[s].name, described[s].dtype, described[s].shape);
     for (size_t i = 0; i < SIZE; i++) {
         trd__store(dtype, inputs[0].data, i, values[0][i]);
         trd__store(TRD_F32, inputs[1].data, i, gradients[i]);
-        for (int s = 0; s < type->state_count; s++)
+        for (int s = 0; s < states; s++)
             trd__store(inputs[4 + s].dtype, inputs[4 + s].data, i, values[1 + s][i]);
     }
     trd__store(TRD_F32, inputs[2].data, 0, rate);
     trd__store(TRD_F32, inputs[3].data, 0, count);
     small_program p;
-    small_program_begin(&p, inputs, 4 + type->state_count);
+    small_program_begin(&p, inputs, 4 + states);
     trd_builder *b = small_program_builder(&p);
     trd__update_scalars scalars = {.learning_rate = p.values[2], .count = p.values[3]};
-    trd_value made, states[TRD__OPTIMIZER_STATES];
+    trd__parameter_update u = {
+        .info = &info, .decay = decay, .parameter = p.values[0], .gradient = p.values[1]};
+    for (int s = 0; s < states; s++) u.states[s] = p.values[4 + s];
     if (type->prepare) type->prepare(b, options, &scalars);
-    type->update(b, options, &scalars, decay, p.values[0], p.values[1], &p.values[4], &made, states);
-    small_program_result(&p, "parameter", made);
-    for (int s = 0; s < type->state_count; s++) small_program_result(&p, type->state_names[s], states[s]);
+    type->update(b, options, &scalars, &u);
+    small_program_result(&p, "parameter", u.new_parameter);
+    for (int s = 0; s < states; s++) small_program_result(&p, described[s].name, u.new_states[s]);
     small_program_finish(&p);
     trd__backend *backend = small_backend(NULL, 1);
     small_program_run(&p, backend, false);

@@ -4,9 +4,11 @@
 
 enum { MU, NU };
 
-static trd_dtype state_dtype(const trd_optimizer_options *options, int i)
+static int states(const trd_optimizer_options *o, const trd__parameter *p, trd__optimizer_state *states)
 {
-    return i == MU ? options->mu_dtype : TRD_F32;
+    states[MU] = trd__optimizer_state_like(p, "mu", o->mu_dtype);
+    states[NU] = trd__optimizer_state_like(p, "nu", TRD_F32);
+    return 2;
 }
 
 static trd_status check(const trd_optimizer_options *o)
@@ -40,27 +42,21 @@ static void prepare(trd_builder *b, const trd_optimizer_options *o, trd__update_
 }
 
 static void update(trd_builder *b, const trd_optimizer_options *o, const trd__update_scalars *scalars,
-                   double decay, trd_value parameter, trd_value gradient, const trd_value *states,
-                   trd_value *new_parameter, trd_value *new_states)
+                   trd__parameter_update *u)
 {
-    trd_value p = trd_cast(b, parameter, TRD_F32);
-    trd_value mu = trd_cast(b, states[MU], TRD_F32), nu = states[NU];
-    mu = trd_add(b, trd_mul(b, mu, f32(b, o->b1)), trd_mul(b, gradient, f32(b, 1 - o->b1)));
-    nu = trd_add(b, trd_mul(b, nu, f32(b, o->b2)), trd_mul(b, trd_square(b, gradient), f32(b, 1 - o->b2)));
+    trd_value p = trd_cast(b, u->parameter, TRD_F32), g = u->gradient;
+    trd_value mu = trd_cast(b, u->states[MU], TRD_F32), nu = u->states[NU];
+    mu = trd_add(b, trd_mul(b, mu, f32(b, o->b1)), trd_mul(b, g, f32(b, 1 - o->b1)));
+    nu = trd_add(b, trd_mul(b, nu, f32(b, o->b2)), trd_mul(b, trd_square(b, g), f32(b, 1 - o->b2)));
     trd_value mu_hat = trd_mul(b, mu, scalars->prepared[MU]);
     trd_value nu_hat = trd_mul(b, nu, scalars->prepared[NU]);
     trd_value step = trd_div(b, mu_hat, trd_add(b, trd_sqrt(b, nu_hat), f32(b, o->eps)));
-    if (decay != 0) step = trd_add(b, step, trd_mul(b, p, f32(b, decay)));
+    if (u->decay != 0) step = trd_add(b, step, trd_mul(b, p, f32(b, u->decay)));
     p = trd_sub(b, p, trd_mul(b, step, scalars->learning_rate));
-    *new_parameter = trd_cast(b, p, trd_value_dtype(parameter));
-    new_states[MU] = trd_cast(b, mu, state_dtype(o, MU));
-    new_states[NU] = nu;
+    u->new_parameter = trd_cast(b, p, trd_value_dtype(u->parameter));
+    u->new_states[MU] = trd_cast(b, mu, o->mu_dtype);
+    u->new_states[NU] = nu;
 }
 
-const trd__optimizer_type trd__optimizer_adamw = {.name = "adamw",
-                                                  .state_count = 2,
-                                                  .state_names = {"mu", "nu"},
-                                                  .state_dtype = state_dtype,
-                                                  .check = check,
-                                                  .prepare = prepare,
-                                                  .update = update};
+const trd__optimizer_type trd__optimizer_adamw = {
+    .name = "adamw", .states = states, .check = check, .prepare = prepare, .update = update};

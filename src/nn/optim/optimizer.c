@@ -30,6 +30,13 @@ trd_status trd__optimizer_find(const char *name, const trd__optimizer_type **typ
 #undef TRD_OPTIMIZER
 }
 
+trd__optimizer_state trd__optimizer_state_like(const trd__parameter *p, const char *name, trd_dtype dtype)
+{
+    trd__optimizer_state state = {.name = name, .dtype = dtype, .shape = p->shape};
+    for (int axis = 0; axis < p->shape.rank; axis++) state.axes[axis] = p->axes[axis];
+    return state;
+}
+
 /* No decay where pattern is found in a parameter's name. */
 static trd_status apply_mask(const char *pattern, const trd_model *model, double *decays)
 {
