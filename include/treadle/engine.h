@@ -193,6 +193,9 @@ typedef struct trd_view {
 TRD_API trd_view trd_engine_params(trd_engine *engine);
 TRD_API trd_view trd_engine_optimizer_state(trd_engine *engine);
 TRD_API trd_view trd_engine_gradients(trd_engine *engine); /* accumulated, undivided */
+/* What the model keeps from micro-batch to micro-batch (dropout's counter); often empty. Every fwd_bwd
+ * replaces it, whether or not the update then skips its step; eval_step and fwd_only only read it. */
+TRD_API trd_view trd_engine_model_state(trd_engine *engine);
 TRD_API int trd_view_count(trd_view view);
 TRD_API trd_array trd_view_describe(trd_view view, int i);          /* data is NULL */
 TRD_API int trd_view_find(trd_view view, const char *name);         /* -1: none */
@@ -235,7 +238,8 @@ TRD_API trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, i
 /* What a config needs before anything runs: bytes by kind (inputs: with results and scalars of the runs in
  * flight) and FLOPs, exact. */
 typedef struct trd_plan {
-    uint64_t parameter_bytes, optimizer_bytes, gradient_bytes, input_bytes, activation_bytes, scratch_bytes;
+    uint64_t parameter_bytes, optimizer_bytes, gradient_bytes, model_state_bytes;
+    uint64_t input_bytes, activation_bytes, scratch_bytes;
     uint64_t peak_bytes; /* the device's memory in training and evaluation: the sum of the above */
     uint64_t checkpoint_bytes;
     double flops_per_step; /* gradient_accumulation_steps micro-batches with all weights 1 */

@@ -8,18 +8,15 @@ static void print_plan(const trd_plan *p)
     const struct {
         const char *name;
         uint64_t bytes;
-    } rows[] = {{"parameters", p->parameter_bytes},
-                {"optimizer state", p->optimizer_bytes},
-                {"gradients", p->gradient_bytes},
-                {"inputs and results", p->input_bytes},
-                {"activations", p->activation_bytes},
-                {"kernel scratch", p->scratch_bytes},
-                {"peak", p->peak_bytes},
+    } rows[] = {{"parameters", p->parameter_bytes},     {"optimizer state", p->optimizer_bytes},
+                {"gradients", p->gradient_bytes},       {"model state", p->model_state_bytes},
+                {"inputs and results", p->input_bytes}, {"activations", p->activation_bytes},
+                {"kernel scratch", p->scratch_bytes},   {"peak", p->peak_bytes},
                 {"one checkpoint", p->checkpoint_bytes}};
     printf("%s parameters, %sFLOP per step\n", cli_count((double)p->parameters),
            cli_count(p->flops_per_step));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        printf("  %-20s %12s\n", rows[i].name, cli_bytes(rows[i].bytes));
+        if (rows[i].bytes) printf("  %-20s %12s\n", rows[i].name, cli_bytes(rows[i].bytes));
 }
 
 static trd_status print_json(const trd_plan *p)
@@ -31,6 +28,7 @@ static trd_status print_json(const trd_plan *p)
     trd__json_put_i64(&w, "parameter_bytes", (int64_t)p->parameter_bytes);
     trd__json_put_i64(&w, "optimizer_bytes", (int64_t)p->optimizer_bytes);
     trd__json_put_i64(&w, "gradient_bytes", (int64_t)p->gradient_bytes);
+    trd__json_put_i64(&w, "model_state_bytes", (int64_t)p->model_state_bytes);
     trd__json_put_i64(&w, "input_bytes", (int64_t)p->input_bytes);
     trd__json_put_i64(&w, "activation_bytes", (int64_t)p->activation_bytes);
     trd__json_put_i64(&w, "scratch_bytes", (int64_t)p->scratch_bytes);

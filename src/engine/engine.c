@@ -143,7 +143,7 @@ static trd_status create_optimizer(trd_engine *engine)
 
 static trd_status create_sets(trd_engine *engine)
 {
-    static const char *const names[TRD__STATE_ROLES] = {"params", "optimizer", "gradients"};
+    static const char *const names[TRD__STATE_ROLES] = {"params", "optimizer", "gradients", "model_state"};
     const trd__backend_table *table = engine->backend->table;
     for (int role = 0; role < TRD__STATE_ROLES; role++)
         TRD_TRY(table->set_create(engine->backend, names[role], engine->layout[role].entries,
@@ -179,7 +179,8 @@ static trd_status create_state(trd_engine *engine)
     if (engine->options.checkpoint_directory) TRD_TRY(trd__saver_create(engine));
     TRD_TRY(create_sets(engine));
     TRD_TRY(trd__metrics_create(engine));
-    return trd__weights_fill(engine);
+    TRD_TRY(trd__weights_fill(engine));
+    return trd__weights_fill_states(engine);
 }
 
 static void free_sets(trd_engine *engine)

@@ -1,9 +1,9 @@
 /* Inside the engine: its state, the programs it compiles and the queue of what it has dispatched.
  *
- * Invariants. State lives in three sets (parameters, optimizer, gradients) that every program binds to. A
- * *family* is all programs of one payload signature. Each dispatch takes one *flight*, a ring slot that holds
- * the event, a small result set and what the host must remember until the numbers are read, which happens in
- * dispatch order and never before the next dispatch unless somebody asks. */
+ * Invariants. State lives in four sets (parameters, optimizer, gradients, model state) that every program
+ * binds to. A *family* is all programs of one payload signature. Each dispatch takes one *flight*, a ring
+ * slot that holds the event, a small result set and what the host must remember until the numbers are read,
+ * which happens in dispatch order and never before the next dispatch unless somebody asks. */
 #ifndef TRD_ENGINE_INTERNAL_H
 #define TRD_ENGINE_INTERNAL_H
 
@@ -20,6 +20,7 @@
     X(PARAMS, "params")                                                                                      \
     X(OPTIMIZER, "optimizer")                                                                                \
     X(GRADIENTS, "gradients")                                                                                \
+    X(MODEL_STATE, "model_state")                                                                            \
     X(INPUTS, "inputs")                                                                                      \
     X(SCALARS, "scalars")                                                                                    \
     X(RESULTS, "results")
@@ -29,7 +30,7 @@ typedef enum trd__role {
 #undef TRD__ROLE_ENUM
         TRD__ROLE_COUNT
 } trd__role;
-#define TRD__STATE_ROLES 3 /* the first three are the state */
+#define TRD__STATE_ROLES 4 /* the first four are the state */
 
 /* X(name, text): the programs. */
 #define TRD__PROGRAM_LIST(X)                                                                                 \
@@ -370,8 +371,9 @@ trd_status trd__metrics_close(trd_engine *engine);
 void trd__metrics_history_add(trd_engine *engine, const trd__metric_record *record);
 
 /* weights.c */
-trd_status trd__weights_load_model(trd_engine *engine); /* model (and config) from name or path */
-trd_status trd__weights_fill(trd_engine *engine);       /* parameters loaded or drawn */
+trd_status trd__weights_load_model(trd_engine *engine);  /* model (and config) from name or path */
+trd_status trd__weights_fill(trd_engine *engine);        /* parameters loaded or drawn */
+trd_status trd__weights_fill_states(trd_engine *engine); /* the model's state as it begins */
 void trd__weights_release(trd_engine *engine);
 
 /* saver.c */

@@ -1,6 +1,7 @@
 /* Layouts of the engine's sets, made from the model's parameter table before anything is compiled. Invariant:
  * parameter i is entry i of the parameters; the gradients hold one entry of each trainable parameter, in the
- * same order, and the optimizer all states of the first, then of the second; scalars come behind. */
+ * same order, and the optimizer all states of the first, then of the second; scalars come behind. Entry i of
+ * the model state is the model's state i. */
 #include "base/alloc.h"
 #include "base/shape.h"
 #include "engine/internal.h"
@@ -109,11 +110,23 @@ static trd_status build_small(trd_engine *engine)
     return TRD_OK;
 }
 
+static trd_status build_model_state(trd_engine *engine)
+{
+    const trd_model *model = engine->model;
+    TRD_TRY(reserve(engine, TRD__ROLE_MODEL_STATE, (size_t)model->state_count));
+    for (int i = 0; i < model->state_count; i++) {
+        const trd__state *s = &model->states[i];
+        add(&engine->layout[TRD__ROLE_MODEL_STATE], s->name, s->dtype, s->shape);
+    }
+    return TRD_OK;
+}
+
 trd_status trd__layout_build(trd_engine *engine)
 {
     TRD_TRY(build_parameters(engine));
     TRD_TRY(build_gradients(engine));
     TRD_TRY(build_optimizer(engine));
+    TRD_TRY(build_model_state(engine));
     return build_small(engine);
 }
 

@@ -28,8 +28,23 @@ static trd_status check_metric(const char *what, const trd_weighted_metric *metr
     return TRD_OK;
 }
 
-/* Binds the named inputs and parameters, as a loss or a forward graph sees them. */
-static trd_status bind_inputs(trd__trace *trace)
+/* Binds the model's state, as the micro-batch finds it. */
+static trd_status bind_states(trd__trace *trace)
+{
+    const int count = trace->engine->model->state_count;
+    trd__arena *arena = trace->program->builder->graph.arena;
+    trd__states *states = trd__arena_alloc(arena, 1, sizeof *states);
+    trd_value *current = trd__arena_alloc(arena, (size_t)count, sizeof *current);
+    if (!states || !current) return TRD_NO_MEMORY;
+    for (int i = 0; i < count; i++) current[i] = trd__trace_input(trace, TRD__ROLE_MODEL_STATE, i);
+    states->current = current;
+    states->next = trd__arena_alloc(arena, (size_t)count, sizeof *states->next);
+    trace->inputs.states = states;
+    return states->next ? TRD_OK : TRD_NO_MEMORY;
+}
+
+/* Binds parameters, model state and the named inputs, as a loss or a forward graph sees them. */
+static trd_status bind_inputs(trd__trace *trace, bool training)
 {
     trd_builder *b = trace->program->builder;
     const trd_model *model = trace->engine->model;
@@ -50,7 +65,9 @@ static trd_status bind_inputs(trd__trace *trace)
                                  .constants = family->constants,
                                  .constant_count = family->constant_count,
                                  .rows = {.segments = named[TRD__INPUT_SEGMENTS].value,
-                                          .positions = named[TRD__INPUT_POSITIONS].value}};
+                                          .positions = named[TRD__INPUT_POSITIONS].value},
+                                 .training = training};
+    TRD_TRY(bind_states(trace));
     return trd_builder_status(b);
 }
 
@@ -68,17 +85,27 @@ static trd_status record_info(trd_engine *engine, const trd_loss_output *output,
     return TRD_OK;
 }
 
+/* What the model left becomes the next micro-batch's state; outside training it left nothing. */
+static void store_states(trd__trace *trace)
+{
+    const trd_value *next = trace->inputs.states->next;
+    for (int i = 0; i < trace->engine->model->state_count; i++)
+        if (!trd_is_null(next[i])) trd__trace_output(trace, TRD__ROLE_MODEL_STATE, i, next[i]);
+}
+
 /* Runs the loss function and makes its metrics results of the program, which is then tidied. */
-static trd_status trace_loss(trd__trace *trace, trd_loss_function loss, void *user, trd__loss_info *info)
+static trd_status trace_loss(trd__trace *trace, bool training, trd_loss_function loss, void *user,
+                             trd__loss_info *info)
 {
     trd_builder *b = trace->program->builder;
-    TRD_TRY(bind_inputs(trace));
+    TRD_TRY(bind_inputs(trace, training));
     trd_loss_output output = loss(b, trace->engine->model, &trace->inputs, user);
     TRD_TRY(trd_builder_status(b));
     TRD_TRY(check_metric("the primary loss", &output.primary_loss));
     for (int i = 0; i < output.aux_count; i++)
         TRD_TRY(check_metric(output.aux_metrics[i].name, &output.aux_metrics[i].value));
     TRD_TRY(record_info(trace->engine, &output, info));
+    store_states(trace);
     const trd_weighted_metric *primary = &output.primary_loss;
     trd__trace_output(trace, TRD__ROLE_RESULTS, TRD__RESULT_LOSS, to_f64(b, primary->unreduced_sum));
     trd__trace_output(trace, TRD__ROLE_RESULTS, TRD__RESULT_DENOMINATOR, to_f64(b, primary->denominator));
@@ -96,7 +123,7 @@ trd_status trd__trace_eval(trd__trace *trace, trd__loss_info *info)
     const trd_engine *engine = trace->engine;
     trd_loss_function loss = engine->eval_loss ? engine->eval_loss : engine->loss;
     void *user = engine->eval_loss ? engine->eval_loss_user : engine->loss_user;
-    TRD_TRY(trace_loss(trace, loss, user, info));
+    TRD_TRY(trace_loss(trace, false, loss, user, info));
     return trd__dce(trace->program);
 }
 
@@ -170,7 +197,7 @@ trd_status trd__trace_micro_batch(trd__trace *trace, bool accumulate, trd__loss_
                                   trd_value *gradients, trd_value *sums)
 {
     trd_engine *engine = trace->engine;
-    TRD_TRY(trace_loss(trace, engine->loss, engine->loss_user, info));
+    TRD_TRY(trace_loss(trace, true, engine->loss, engine->loss_user, info));
     TRD_TRY(add_gradients(trace, accumulate, traced_result(trace, TRD__RESULT_LOSS), gradients));
     trace->differentiated = true;
     add_sums(trace, accumulate, info, sums);
@@ -180,7 +207,7 @@ trd_status trd__trace_micro_batch(trd__trace *trace, bool accumulate, trd__loss_
 trd_status trd__trace_forward(trd__trace *trace, trd_forward_function build, void *user, trd_value *value)
 {
     trd_builder *b = trace->program->builder;
-    TRD_TRY(bind_inputs(trace));
+    TRD_TRY(bind_inputs(trace, false));
     *value = build(b, trace->engine->model, &trace->inputs, user);
     TRD_TRY(trd_builder_status(b));
     if (trd_is_null(*value))

@@ -45,16 +45,19 @@ trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan)
     *plan = (trd_plan){.parameter_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_PARAMS]),
                        .optimizer_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_OPTIMIZER]),
                        .gradient_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_GRADIENTS]),
+                       .model_state_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_MODEL_STATE]),
                        .parameters = engine->model->info.parameters};
     /* As many as trd__family_rings and the engine's creation make. */
     plan->input_bytes = (runs + 1) * set_bytes(engine, &family->inputs) +
                         (runs + 1) * set_bytes(engine, &engine->layout[TRD__ROLE_SCALARS]) +
                         (runs + 2) * set_bytes(engine, &engine->layout[TRD__ROLE_RESULTS]);
     plan->checkpoint_bytes = trd__layout_bytes(&engine->layout[TRD__ROLE_PARAMS]) +
-                             trd__layout_bytes(&engine->layout[TRD__ROLE_OPTIMIZER]);
+                             trd__layout_bytes(&engine->layout[TRD__ROLE_OPTIMIZER]) +
+                             trd__layout_bytes(&engine->layout[TRD__ROLE_MODEL_STATE]);
     TRD_TRY(add_programs(engine, family, plan));
     plan->peak_bytes = plan->parameter_bytes + plan->optimizer_bytes + plan->gradient_bytes +
-                       plan->input_bytes + plan->activation_bytes + plan->scratch_bytes;
+                       plan->model_state_bytes + plan->input_bytes + plan->activation_bytes +
+                       plan->scratch_bytes;
     return TRD_OK;
 }
 

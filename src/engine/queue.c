@@ -76,6 +76,7 @@ static void bind_sets(trd_engine *engine, const trd__compiled *compiled, trd__se
     trd__set *const all[TRD__ROLE_COUNT] = {[TRD__ROLE_PARAMS] = engine->state[TRD__ROLE_PARAMS],
                                             [TRD__ROLE_OPTIMIZER] = engine->state[TRD__ROLE_OPTIMIZER],
                                             [TRD__ROLE_GRADIENTS] = engine->state[TRD__ROLE_GRADIENTS],
+                                            [TRD__ROLE_MODEL_STATE] = engine->state[TRD__ROLE_MODEL_STATE],
                                             [TRD__ROLE_INPUTS] = inputs,
                                             [TRD__ROLE_SCALARS] = scalars,
                                             [TRD__ROLE_RESULTS] = results};

@@ -152,7 +152,7 @@ static int saved_entries(const trd_engine *engine, int role)
 
 const char *trd__saved_name(trd__role role, const char *entry, char *text, size_t bytes)
 {
-    static const char *const prefixes[TRD__STATE_ROLES] = {"", "optimizer/", "gradients/"};
+    static const char *const prefixes[TRD__STATE_ROLES] = {"", "optimizer/", "gradients/", "model_state/"};
     snprintf(text, bytes, "%s%s", prefixes[role], entry);
     return text;
 }

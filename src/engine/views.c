@@ -30,6 +30,11 @@ trd_view trd_engine_gradients(trd_engine *engine)
     return (trd_view){engine, TRD__ROLE_GRADIENTS};
 }
 
+trd_view trd_engine_model_state(trd_engine *engine)
+{
+    return (trd_view){engine, TRD__ROLE_MODEL_STATE};
+}
+
 int trd_view_count(trd_view view)
 {
     return view.engine->layout[view.set].count;
@@ -67,8 +72,9 @@ trd_status trd_handle_read(trd_handle handle, void *data)
     if (handle.generation == engine->state[set]->generation)
         return trd_view_read(handle.view, handle.index, data);
     const char *name = trd_view_describe(handle.view, handle.index).name;
-    if (set == TRD__ROLE_GRADIENTS)
-        return trd__fail(TRD_DELETED, "reading \"%s\": deleted by a later micro-batch or update", name);
+    if (set == TRD__ROLE_GRADIENTS || set == TRD__ROLE_MODEL_STATE)
+        return trd__fail(TRD_DELETED, "reading \"%s\": deleted by a later micro-batch, update or restore",
+                         name);
     if (handle.generation < engine->base_generation)
         return trd__fail(TRD_DELETED, "reading \"%s\": deleted by an earlier update or restore", name);
     /* Each update donates the set once, so the generation says which one it was. */

@@ -123,6 +123,23 @@ static trd_status draw_all(trd_engine *engine)
     return status;
 }
 
+trd_status trd__weights_fill_states(trd_engine *engine)
+{
+    const trd_model *model = engine->model;
+    for (int i = 0; i < model->state_count; i++) {
+        const trd__state *s = &model->states[i];
+        size_t count = (size_t)trd__shape_count(&s->shape);
+        void *values = trd__calloc(count, trd_dtype_bytes(s->dtype));
+        if (!values) return TRD_NO_MEMORY;
+        for (size_t k = 0; k < count; k++) trd__store(s->dtype, values, k, s->initial);
+        trd_status status = engine->backend->table->set_write(
+            engine->backend, engine->state[TRD__ROLE_MODEL_STATE], i, values);
+        trd__free(values);
+        TRD_TRY(status);
+    }
+    return TRD_OK;
+}
+
 trd_status trd__weights_fill(trd_engine *engine)
 {
     if (!engine->source) return draw_all(engine);

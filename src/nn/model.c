@@ -48,6 +48,18 @@ trd_status trd__model_declare(trd_model *model, const trd__parameter *parameter,
     return TRD_OK;
 }
 
+trd_status trd__model_declare_state(trd_model *model, const trd__state *state, int *index)
+{
+    size_t count = (size_t)model->state_count;
+    trd__state *grown = trd__arena_alloc(model->arena, count + 1, sizeof *grown);
+    if (!grown) return TRD_NO_MEMORY;
+    if (count) memcpy(grown, model->states, count * sizeof *grown);
+    grown[count] = *state;
+    model->states = grown;
+    *index = model->state_count++;
+    return TRD_OK;
+}
+
 static const trd__model_type *find_type(const char *name)
 {
     for (int i = 0; i < TYPES; i++)
@@ -218,6 +230,17 @@ trd_value trd__model_weight(trd_builder *b, const trd_inputs *in, int index)
 {
     trd_value weight = in->parameters[index];
     return trd_value_dtype(weight) == in->dtype ? weight : trd_cast(b, weight, in->dtype);
+}
+
+trd_value trd__model_state(trd_builder *b, const trd_model *model, const trd_inputs *in, int index)
+{
+    const trd__state *s = &model->states[index];
+    return in->states ? in->states->current[index] : trd_constant_fill(b, s->dtype, s->shape, s->initial);
+}
+
+void trd__model_replace_state(const trd_inputs *in, int index, trd_value value)
+{
+    if (in->training) in->states->next[index] = value;
 }
 
 trd_value trd_model_hidden(trd_builder *b, const trd_model *model, const trd_inputs *in)

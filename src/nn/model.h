@@ -1,4 +1,5 @@
-/* Inside a model: its parameter table, the values a builder sees, and what a model file provides. */
+/* Inside a model: its tables of parameters and of state, the values a builder sees, and what a model file
+ * provides. */
 #ifndef TRD_NN_MODEL_H
 #define TRD_NN_MODEL_H
 
@@ -21,6 +22,22 @@ typedef struct trd__parameter {
     unsigned flags;
 } trd__parameter;
 
+/* An entry of a model's state (a counter, a running statistic): not differentiated, replaced by every
+ * micro-batch of training in order, read and never written elsewhere. */
+typedef struct trd__state {
+    const char *name;
+    trd_dtype dtype;
+    trd_shape shape;
+    double initial; /* every element's */
+} trd__state;
+
+/* A model's state while a program is traced, by the index of its entries. However often a loss runs the model
+ * within one micro-batch, it reads the state that the micro-batch found. */
+typedef struct trd__states {
+    const trd_value *current;
+    trd_value *next; /* null: the entry keeps its value */
+} trd__states;
+
 typedef struct trd__named_value {
     const char *name;
     trd_value value;
@@ -42,7 +59,9 @@ struct trd_inputs {
     const trd_constant *constants;
     int constant_count;
     trd_rows rows;
-    trd__cache *cache; /* NULL: training */
+    trd__cache *cache;   /* NULL: whole rows, no decoding */
+    trd__states *states; /* NULL: the initial values */
+    bool training;       /* false in evaluation, forward graphs and decoding: no dropout, state stays */
 };
 
 typedef struct trd__model_type trd__model_type;
@@ -53,6 +72,8 @@ struct trd_model {
     void *options; /* the model file's typed struct */
     trd__parameter *parameters;
     int parameter_count, parameter_capacity;
+    trd__state *states;
+    int state_count;
     trd_model_info info;
 };
 
@@ -75,6 +96,12 @@ struct trd__model_type {
 
 /* Adds a row to the model's table; *index is its number. */
 trd_status trd__model_declare(trd_model *model, const trd__parameter *parameter, int *index);
+/* The same for an entry of the model's state. Names are the model's own, unique among its states. */
+trd_status trd__model_declare_state(trd_model *model, const trd__state *state, int *index);
+/* State number index as the micro-batch found it. */
+trd_value trd__model_state(trd_builder *b, const trd_model *model, const trd_inputs *in, int index);
+/* Its successor, of the same type. Outside training nothing happens. */
+void trd__model_replace_state(const trd_inputs *in, int index, trd_value value);
 /* Parameter number index as the forward pass wants it: cast to the compute dtype. */
 trd_value trd__model_weight(trd_builder *b, const trd_inputs *in, int index);
 
