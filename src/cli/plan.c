@@ -1,4 +1,7 @@
-/* treadle plan: memory by kind and FLOPs of a config, before anything runs. */
+/* treadle plan: memory by kind and FLOPs of a config, and what each of its programs moves, before anything
+ * runs. */
+#include <inttypes.h>
+
 #include <treadle/treadle.h>
 
 #include "cli/cli.h"
@@ -19,7 +22,41 @@ static void print_plan(const trd_plan *p)
         if (rows[i].bytes) printf("  %-20s %12s\n", rows[i].name, cli_bytes(rows[i].bytes));
 }
 
-static trd_status print_json(const trd_plan *p)
+static void print_programs(const trd_program_info *programs, int count)
+{
+    printf("%-12s %10s %12s %12s %12s %8s  %s\n", "program", "FLOP", "bytes read", "written", "peak",
+           "kernels", "fingerprint");
+    for (int i = 0; i < count; i++) {
+        const trd_program_info *p = &programs[i];
+        printf("%-12s %10s %12s %12s %12s %8d  %016" PRIx64 "\n", p->name, cli_count(p->flops),
+               cli_bytes(p->bytes_read), cli_bytes(p->bytes_written), cli_bytes(p->peak_bytes), p->kernels,
+               p->fingerprint);
+    }
+}
+
+static void put_programs(trd__json_writer *w, const trd_program_info *programs, int count)
+{
+    trd__json_write_key(w, "programs");
+    trd__json_open_array(w);
+    for (int i = 0; i < count; i++) {
+        const trd_program_info *p = &programs[i];
+        char fingerprint[17];
+        snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, p->fingerprint);
+        trd__json_open_object(w);
+        trd__json_put_string(w, "name", p->name);
+        trd__json_put_i64(w, "flops", (int64_t)p->flops);
+        trd__json_put_i64(w, "bytes_read", (int64_t)p->bytes_read);
+        trd__json_put_i64(w, "bytes_written", (int64_t)p->bytes_written);
+        trd__json_put_i64(w, "peak_bytes", (int64_t)p->peak_bytes);
+        trd__json_put_i64(w, "kernels", p->kernels);
+        trd__json_put_string(w, "fingerprint", fingerprint);
+        trd__json_close(w);
+    }
+    trd__json_close(w);
+}
+
+/* programs: NULL when they were not asked for. */
+static trd_status print_json(const trd_plan *p, const trd_program_info *programs, int count)
 {
     trd__json_writer w = {0};
     trd__json_open_object(&w);
@@ -34,14 +71,19 @@ static trd_status print_json(const trd_plan *p)
     trd__json_put_i64(&w, "scratch_bytes", (int64_t)p->scratch_bytes);
     trd__json_put_i64(&w, "peak_bytes", (int64_t)p->peak_bytes);
     trd__json_put_i64(&w, "checkpoint_bytes", (int64_t)p->checkpoint_bytes);
+    if (programs) put_programs(&w, programs, count);
     trd__json_close(&w);
     return cli_print_json(&w);
 }
 
 static int run(int argc, char **argv)
 {
-    bool json = false;
-    const cli_option options[] = {{.name = "--json", .kind = CLI_FLAG, .target = &json}, {0}};
+    bool json = false, with_programs = false;
+    const cli_option options[] = {{.name = "--json", .kind = CLI_FLAG, .target = &json},
+                                  {.name = "--programs", .kind = CLI_FLAG, .target = &with_programs},
+                                  {0}};
+    trd_program_info programs[TRD_PROGRAM_KINDS];
+    int count = 0;
     int words, code = cli_parse(&cli_command_plan, options, argc, argv, &words);
     if (code) return code;
     if (!words) return cli_usage_error(&cli_command_plan, "needs a config file");
@@ -49,24 +91,31 @@ static int run(int argc, char **argv)
     trd_plan plan;
     if (trd_config_load(argv[0], (const char *const *)argv + 1, words - 1, &config)) return cli_fail();
     trd_status status = trd_plan_options(trd_config_engine(config), &plan);
+    if (!status && with_programs)
+        status = trd_plan_programs(trd_config_engine(config), programs, TRD_PROGRAM_KINDS, &count);
     trd_config_free(config);
-    if (!status && json)
-        status = print_json(&plan);
-    else if (!status)
+    if (!status && json) {
+        status = print_json(&plan, with_programs ? programs : NULL, count);
+    } else if (!status) {
         print_plan(&plan);
+        if (with_programs) print_programs(programs, count);
+    }
     return status ? cli_fail() : CLI_DONE;
 }
 
 const cli_command cli_command_plan = {
     .name = "plan",
     .summary = "memory by kind and FLOPs of a config, before anything runs",
-    .usage = "CONFIG.yml [key=value ...] [--json]",
-    .help = "Compiles the programs of a config without loading or allocating weights and prints what a step "
-            "will need.\n"
-            "Presets for model_name:\n"
+    .usage = "CONFIG.yml [key=value ...] [--programs] [--json]",
+    .help =
+        "Compiles the programs of a config without loading or allocating weights and prints what a step "
+        "will need.\n"
+        "Presets for model_name:\n"
 #define TRD_PRESET(name, ...) "  " name "\n"
 #include "nn/models/presets.def"
 #undef TRD_PRESET
-            "\n"
-            "  --json   one JSON object",
+        "\n"
+        "  --programs   also each program: FLOPs, bytes its kernels read and write, memory it computes in,\n"
+        "               kernel calls, and a fingerprint that is equal for equal programs\n"
+        "  --json       one JSON object",
     .run = run};

@@ -13,4 +13,11 @@ for config in "$root"/configs/*.yml; do
 done
 expect 0 plan "$root/configs/qwen3-0.6b.yml" --json
 prints '"parameters": 596049920'
+expect 0 plan "$root/configs/tiny.yml" --programs --json
+for name in first accum update eval train_step; do prints "{\"name\": \"$name\", \"flops\": "; done
+cp "$work/out" "$work/first"
+expect 0 plan "$root/configs/tiny.yml" --programs --json
+cmp "$work/first" "$work/out" || fail "plan --programs: two processes disagree"
+expect 0 plan "$root/configs/tiny.yml" --programs
+prints "fingerprint"
 echo "configs: ok"

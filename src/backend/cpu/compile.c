@@ -67,7 +67,10 @@ static trd_status fill_step(trd__lowering *l, const trd__draft *d, trd__cpu_step
                             .workers = d->plan.workers == 1 || l->info->workers == 1 ? 1 : 0,
                             .phases = d->plan.phases ? d->plan.phases : 1,
                             .worker_bytes = round_up(d->plan.worker_bytes),
-                            .shared_bytes = round_up(d->plan.shared_bytes)};
+                            .shared_bytes = round_up(d->plan.shared_bytes),
+                            .bytes_read = d->bytes_read,
+                            .bytes_written = d->bytes_written,
+                            .flops = d->node->op->flops ? d->node->op->flops(d->node) : 0};
     step->inputs = trd__arena_alloc(l->arena, (size_t)d->input_count + 1, sizeof *step->inputs);
     step->outputs = trd__arena_alloc(l->arena, (size_t)d->output_count + 1, sizeof *step->outputs);
     if (!step->inputs || !step->outputs) return TRD_NO_MEMORY;
@@ -97,6 +100,7 @@ static trd_status fill_copy(trd__lowering *l, const trd__copy *copy, const trd_n
     step->kernel = &trd__kernel_copy;
     step->node = node;
     step->state = bytes;
+    step->bytes_read = step->bytes_written = copy->bytes;
     step->input_count = step->output_count = step->phases = 1;
     step->workers = copy->bytes < (1u << 16) || l->info->workers == 1 ? 1 : 0;
     return TRD_OK;
@@ -112,15 +116,13 @@ static trd_status emit_steps(trd__lowering *l)
         for (; copy < l->copy_count && l->copies[copy].draft <= d; copy++) {
             const trd_node *node = d < l->draft_count ? l->drafts[d].node : l->graph->nodes[0];
             TRD_TRY(fill_copy(l, &l->copies[copy], node, &e->steps[e->step_count++]));
-            e->report.bytes_read += l->copies[copy].bytes;
-            e->report.bytes_written += l->copies[copy].bytes;
         }
         if (d == l->draft_count) break;
         TRD_TRY(fill_step(l, &l->drafts[d], &e->steps[e->step_count++]));
-        e->report.bytes_read += l->drafts[d].bytes_read;
-        e->report.bytes_written += l->drafts[d].bytes_written;
     }
     for (int s = 0; s < e->step_count; s++) {
+        e->report.bytes_read += e->steps[s].bytes_read;
+        e->report.bytes_written += e->steps[s].bytes_written;
         if (e->steps[s].worker_bytes > e->worker_scratch) e->worker_scratch = e->steps[s].worker_bytes;
         if (e->steps[s].shared_bytes > e->shared_scratch) e->shared_scratch = e->steps[s].shared_bytes;
     }

@@ -32,6 +32,8 @@ typedef struct trd__cpu_step {
     int input_count, output_count;
     int workers, phases; /* workers: 1 or all */
     size_t worker_bytes, shared_bytes;
+    uint64_t bytes_read, bytes_written; /* by one call of it */
+    double flops;
 } trd__cpu_step;
 
 struct trd__executable {

@@ -35,21 +35,17 @@ trd_status trd__draft_node(trd__lowering *l, const trd_node *n)
     if ((n->op->flags & TRD__OP_ALIASES) && n->op->alias_input < n->input_count)
         d->accumulator = n->op->alias_input;
     for (int i = 0; i < n->input_count; i++) {
-        d->inputs[i] = n->inputs[i].node ? trd__value_number(l, n->inputs[i]) : -1;
-        if (d->inputs[i] < 0) continue;
-        if (trd__starts_from_zero(l, n, i))
-            d->inputs[i] = -1;
-        else
-            d->bytes_read += l->values[d->inputs[i]].bytes;
+        bool reads = n->inputs[i].node && !trd__starts_from_zero(l, n, i);
+        d->inputs[i] = reads ? trd__value_number(l, n->inputs[i]) : -1;
     }
     for (int r = 0; r < n->result_count; r++) {
         int v = l->first_value[n->id] + r;
         d->outputs[r] = l->values[v].uses > 0 ? v : -1;
         if (d->outputs[r] < 0) continue;
-        d->bytes_written += l->values[v].bytes;
         int operand = d->plan.in_place[r] - 1;
         if (operand >= 0 && (operand == d->accumulator || !l->info->reference_only))
             d->reuse[r] = UINT64_C(1) << operand;
     }
+    trd__count_traffic(l, d);
     return TRD_OK;
 }

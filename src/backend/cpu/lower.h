@@ -80,6 +80,7 @@ trd_status trd__number_values(trd__lowering *l); /* fills values: roots, views, 
 trd__draft *trd__draft_add(trd__lowering *l, const trd_node *node, int inputs,
                            int outputs);                         /* NULL: no memory */
 trd_status trd__draft_node(trd__lowering *l, const trd_node *n); /* drafts.c: the draft of a single node */
+void trd__count_traffic(const trd__lowering *l, trd__draft *d);  /* traffic.c: its bytes read and written */
 trd_status trd__fuse(trd__lowering *l);                          /* fuser.c: drafts for all nodes, in order */
 trd_status trd__place_values(trd__lowering *l); /* storage.c: liveness, in place, arena, copies */
 
