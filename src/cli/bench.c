@@ -17,6 +17,7 @@ enum { MOST_STEPS = 10000 };
 typedef struct bench {
     cli_run run;
     int64_t steps, warmup;
+    bool fused; /* one program a step instead of fwd_bwd and update */
     int32_t *tokens;
     double *step_ms, *rates, *openmp_rates;
     double first_step_ms, host_us, utilization;
@@ -46,6 +47,7 @@ static trd_status one_step(bench *b)
 {
     const trd_engine_options *o = &b->run.options;
     trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens, .update_step = -1};
+    if (b->fused) return trd_engine_train_step(b->run.engine, &batch);
     for (int i = 0; i < o->gradient_accumulation_steps; i++)
         TRD_TRY(trd_engine_fwd_bwd(b->run.engine, &batch));
     return trd_engine_update(b->run.engine);
@@ -226,6 +228,7 @@ static int run(int argc, char **argv)
     const cli_option options[] = {
         {.name = "--json", .kind = CLI_FLAG, .target = &json},
         {.name = "--steps", .kind = CLI_INT, .target = &b.steps, .min = 1, .max = MOST_STEPS},
+        {.name = "--train-step", .kind = CLI_FLAG, .target = &b.fused},
         {.name = "--warmup", .kind = CLI_INT, .target = &b.warmup, .min = 1, .max = MOST_STEPS},
         {0}};
     int words, code = cli_parse(&cli_command_bench, options, argc, argv, &words);
@@ -247,12 +250,13 @@ static int run(int argc, char **argv)
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "speed, memory and host cost of training steps",
-    .usage = "step CONFIG.yml [key=value ...] [--steps N] [--warmup N] [--json]",
+    .usage = "step CONFIG.yml [key=value ...] [--steps N] [--warmup N] [--train-step] [--json]",
     .help = "Trains on random tokens with every loss weight 1 and compares the step's rate with the product "
             "rate: what the\n"
             "machine reaches on the model's own matrix products, sampled between the steps "
             "(docs/benchmarks.md).\n\n"
-            "  --steps N    counted steps, default 5\n"
-            "  --warmup N   steps before them, default 2\n"
-            "  --json       one JSON object",
+            "  --steps N      counted steps, default 5\n"
+            "  --warmup N     steps before them, default 2\n"
+            "  --train-step   forward, backward and update as one program\n"
+            "  --json         one JSON object",
     .run = run};

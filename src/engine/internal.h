@@ -306,6 +306,7 @@ typedef struct trd__trace {
     bool differentiated;
 } trd__trace;
 trd_value trd__trace_input(trd__trace *trace, trd__role role, int entry);
+/* Makes value an output; nothing for a role that the program does not bind. */
 void trd__trace_output(trd__trace *trace, trd__role role, int entry, trd_value value);
 /* Loss, gradients into accumulators, sums; leaves the new accumulators of the trainable parameters in
  * gradients and the sums in sums. */
@@ -315,9 +316,10 @@ trd_status trd__trace_eval(trd__trace *trace, trd__loss_info *info);
 trd_status trd__trace_forward(trd__trace *trace, trd_forward_function build, void *user, trd_value *value);
 trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, const trd_value *gradients,
                              const trd_value *sums);
-/* A set's place in the sets array of a run: only roles the program binds, in role order. */
-trd__access trd__program_access(trd__program_kind kind, trd__role role);
 const char *trd__program_name(trd__program_kind kind);
+/* How a program binds a role's set, 0: not at all. A run's sets are those it binds, in role order. */
+trd__access trd__program_access(const trd_engine *engine, trd__program_kind kind, trd__role role);
+bool trd__consumes_gradients(const trd_engine *engine); /* train_step does, so it needs no gradients set */
 void trd__forward_free(trd_engine *engine, trd__forward *forward);
 void trd__family_free(trd_engine *engine, trd__family *family);
 trd_status trd__family_find(trd_engine *engine, const trd_batch *batch, trd__family **family);

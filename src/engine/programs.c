@@ -56,9 +56,17 @@ const char *trd__program_name(trd__program_kind kind)
     return program_names[kind];
 }
 
-trd__access trd__program_access(trd__program_kind kind, trd__role role)
+/* Without clipping and decisions to skip, a train_step needs no gradient but while it is formed. */
+bool trd__consumes_gradients(const trd_engine *engine)
 {
-    return bindings[kind][role];
+    const trd_engine_options *o = &engine->options;
+    return o->gradient_clipping_threshold == 0 && !o->skip_step_on_spikes && !o->skip_step_on_nonfinite;
+}
+
+trd__access trd__program_access(const trd_engine *engine, trd__program_kind kind, trd__role role)
+{
+    bool consumed = kind == TRD__PROGRAM_TRAIN_STEP && role == TRD__ROLE_GRADIENTS;
+    return consumed && trd__consumes_gradients(engine) ? 0 : bindings[kind][role];
 }
 
 trd_value trd__trace_input(trd__trace *trace, trd__role role, int entry)
@@ -68,6 +76,7 @@ trd_value trd__trace_input(trd__trace *trace, trd__role role, int entry)
 
 void trd__trace_output(trd__trace *trace, trd__role role, int entry, trd_value value)
 {
+    if (trace->slot[role] < 0) return; /* consumed within the program */
     trd__program_output(trace->program, trace->slot[role], entry, value);
 }
 
@@ -78,10 +87,11 @@ static trd_status trace_begin(trd_engine *engine, const trd__family *family, trd
     TRD_TRY(trd__program_create(program_names[kind], &trace->program));
     for (int role = 0; role < TRD__ROLE_COUNT; role++) {
         trace->slot[role] = -1;
-        if (!bindings[kind][role] || (kind == TRD__PROGRAM_FORWARD && role == TRD__ROLE_RESULTS)) continue;
+        trd__access access = trd__program_access(engine, kind, role);
+        if (!access || (kind == TRD__PROGRAM_FORWARD && role == TRD__ROLE_RESULTS)) continue;
         const trd__layout *layout = role == TRD__ROLE_INPUTS ? &family->inputs : &engine->layout[role];
-        trace->slot[role] = trd__program_slot(trace->program, role_names[role], bindings[kind][role],
-                                              layout->entries, layout->count);
+        trace->slot[role] =
+            trd__program_slot(trace->program, role_names[role], access, layout->entries, layout->count);
     }
     return trd_builder_status(trace->program->builder);
 }
@@ -140,7 +150,9 @@ static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled
         for (size_t i = 0; i < TRD__SUM_COUNT; i++)
             sums[i] = trd__trace_input(trace, TRD__ROLE_GRADIENTS, (int)(count + i));
     }
-    return trd__trace_update(trace, compiled->loss.eps, compiled->loss.min_denom, gradients, sums);
+    int formed = trace->program->builder->graph.node_count;
+    TRD_TRY(trd__trace_update(trace, compiled->loss.eps, compiled->loss.min_denom, gradients, sums));
+    return kind == TRD__PROGRAM_TRAIN_STEP ? trd__hoist(trace->program, formed) : TRD_OK;
 }
 
 static trd_status compile(trd_engine *engine, const trd__family *family, trd__program_kind kind,

@@ -82,7 +82,7 @@ static void bind_sets(trd_engine *engine, const trd__compiled *compiled, trd__se
                                             [TRD__ROLE_RESULTS] = results};
     int count = 0;
     for (int role = 0; role < TRD__ROLE_COUNT; role++) {
-        trd__access access = trd__program_access(compiled->kind, role);
+        trd__access access = trd__program_access(engine, compiled->kind, role);
         if (!access) continue;
         sets[count++] = all[role];
     }

@@ -136,6 +136,22 @@ static void train_step_is_the_pair(void **state)
     compare_runs(&o, &o, true, false);
 }
 
+/* Nothing to wait for: each gradient is consumed as it is formed. */
+static void consuming_gradients_changes_no_bit(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_adamw();
+    o.gradient_clipping_threshold = 0;
+    o.skip_step_on_nonfinite = o.skip_step_on_spikes = false;
+    compare_runs(&o, &o, true, false);
+    o.num_threads = 2;
+    o.optimizer.type = "sgd";
+    compare_runs(&o, &o, true, false);
+    o.weight_dtype = o.dtype = o.grad_dtype = TRD_BF16;
+    o.remat_policy = TRD_REMAT_FULL;
+    compare_runs(&o, &o, true, false);
+}
+
 static void publication_changes_no_bit(void **state)
 {
     (void)state;
@@ -198,9 +214,10 @@ static void shorter_payload_in_a_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ragged_equals_one),      cmocka_unit_test(first_defines_everything),
-        cmocka_unit_test(train_step_is_the_pair), cmocka_unit_test(publication_changes_no_bit),
-        cmocka_unit_test(remat_changes_no_bit),   cmocka_unit_test(shorter_payload_in_a_step),
+        cmocka_unit_test(ragged_equals_one),          cmocka_unit_test(first_defines_everything),
+        cmocka_unit_test(train_step_is_the_pair),     cmocka_unit_test(consuming_gradients_changes_no_bit),
+        cmocka_unit_test(publication_changes_no_bit), cmocka_unit_test(remat_changes_no_bit),
+        cmocka_unit_test(shorter_payload_in_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
