@@ -18,6 +18,29 @@ typedef struct trd_engine trd_engine;
 
 typedef enum trd_remat_policy { TRD_REMAT_NONE, TRD_REMAT_MINIMAL, TRD_REMAT_FULL } trd_remat_policy;
 
+/* X(NAME, key, default, slow, resume, help): diagnostic switches. Each brings back one slower design that the
+ * engine replaces, to be measured (docs/benchmarks.md) and to prove that results do not depend on it. All
+ * give the same bits but accumulate (float32 rounding) and clip_norm (rounding of the norm). */
+#define TRD_DIAGNOSTIC_LIST(X)                                                                               \
+    X(PUBLISH, publish, "deferred", "eager", FREE,                                                           \
+      "eager: each call waits for its work and renews a handle to every array of the state")                 \
+    X(STATE, state, "mirrored", "split", FREE,                                                               \
+      "split: each call looks every array up by name, checks it and merges it back")                         \
+    X(ACCUMULATE, accumulate, "fused", "separate", PORTABLE,                                                 \
+      "separate: a micro-batch has gradients of its own, which a second program adds up")                    \
+    X(METRICS_WRITE, metrics_write, "deferred", "immediate", FREE,                                           \
+      "immediate: each call waits for its numbers and writes them")                                          \
+    X(THROTTLE_ON, throttle_on, "scalar", "state", FREE,                                                     \
+      "state: the queue holds and waits on every array of the state instead of one scalar")                  \
+    X(CLIP_NORM, clip_norm, "reuse", "recompute", PORTABLE,                                                  \
+      "recompute: clipping takes the norm of the divided gradients once more")
+typedef enum trd_diagnostic {
+#define TRD_DIAGNOSTIC_ENUM(name, key, normal, slow, resume, help) TRD_DIAGNOSTIC_##name,
+    TRD_DIAGNOSTIC_LIST(TRD_DIAGNOSTIC_ENUM)
+#undef TRD_DIAGNOSTIC_ENUM
+        TRD_DIAGNOSTIC_COUNT
+} trd_diagnostic;
+
 /* Every pointer stays the caller's and must outlive trd_engine_create only, unless said; the user pointers of
  * log and compare must outlive the engine. */
 typedef struct trd_engine_options {
@@ -41,11 +64,12 @@ typedef struct trd_engine_options {
     int skip_step_interval;
     double skip_step_scaling_factor;
     trd_remat_policy remat_policy;
-    int max_inflight_computations;    /* default 2 */
-    const char *backend;              /* NULL: cpu */
-    int num_threads;                  /* 0: chosen */
-    const char *checkpoint_directory; /* NULL: checkpointing off */
-    int64_t checkpoint_period;        /* in steps */
+    int max_inflight_computations;          /* default 2 */
+    bool diagnostics[TRD_DIAGNOSTIC_COUNT]; /* true: the slower design */
+    const char *backend;                    /* NULL: cpu */
+    int num_threads;                        /* 0: chosen */
+    const char *checkpoint_directory;       /* NULL: checkpointing off */
+    int64_t checkpoint_period;              /* in steps */
     bool async_checkpointing;
     int max_num_checkpoints_to_keep; /* 0: all */
     bool read_only_checkpoints;      /* restore only, from a folder that another engine may be writing to:
@@ -251,8 +275,9 @@ TRD_API trd_status trd_plan_options(const trd_engine_options *options, trd_plan 
 
 /* A compiled program. Programs with one fingerprint do the same work in the same order, in any process. */
 typedef struct trd_program_info {
-    const char *name;       /* "first", "accum", "update", "eval", "train_step", "forward"; static */
-    int length;             /* T of its payloads, in tokens; 0: update */
+    const char
+        *name;  /* "first", "accum", "update", "eval", "train_step", "forward", "define", "add"; static */
+    int length; /* T of its payloads, in tokens; 0: it takes none */
     uint64_t fingerprint;   /* of its graph, kernels, memory plan and worker count */
     double flops;           /* model FLOPs of one run: matrix products and attention */
     uint64_t bytes_read;    /* tensor bytes its kernels load in one run */
@@ -267,7 +292,7 @@ TRD_API int trd_engine_program_count(const trd_engine *engine);
 TRD_API trd_program_info trd_engine_program(const trd_engine *engine, int index);
 /* Every program of a config, compiled without loading or allocating weights, at most capacity of them.
  * TRD_PROGRAM_KINDS are enough. */
-enum { TRD_PROGRAM_KINDS = 5 };
+enum { TRD_PROGRAM_KINDS = 7 };
 TRD_API trd_status trd_plan_programs(const trd_engine_options *options, trd_program_info *programs,
                                      int capacity, int *count);
 

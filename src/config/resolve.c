@@ -114,6 +114,10 @@ static trd_status fill_engine(trd_config *config)
     fill_optimizer(v, e);
     e->remat_policy = (trd_remat_policy)choice_of("remat_policy", v->remat_policy);
     e->max_inflight_computations = (int)v->max_inflight_computations;
+#define FILL(name, key, normal, slow, resume, help)                                                          \
+    e->diagnostics[TRD_DIAGNOSTIC_##name] = choice_of(#key, v->key) == 1;
+    TRD_DIAGNOSTIC_LIST(FILL)
+#undef FILL
     e->backend = v->backend;
     e->num_threads = (int)v->num_threads;
     e->checkpoint_period = v->checkpoint_period;

@@ -148,6 +148,10 @@ static trd_status create_sets(trd_engine *engine)
     for (int role = 0; role < TRD__STATE_ROLES; role++)
         TRD_TRY(table->set_create(engine->backend, names[role], engine->layout[role].entries,
                                   engine->layout[role].count, &engine->state[role]));
+    const trd__layout *contribution = &engine->layout[TRD__ROLE_CONTRIBUTION];
+    if (engine->options.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE])
+        TRD_TRY(table->set_create(engine->backend, "contribution", contribution->entries, contribution->count,
+                                  &engine->contribution));
     engine->flight_count = engine->max_inflight + 2;
     engine->flights = trd__arena_alloc(engine->arena, (size_t)engine->flight_count, sizeof *engine->flights);
     engine->scalar_ring =
@@ -178,6 +182,7 @@ static trd_status create_state(trd_engine *engine)
 {
     if (engine->options.checkpoint_directory) TRD_TRY(trd__saver_create(engine));
     TRD_TRY(create_sets(engine));
+    TRD_TRY(trd__diagnostics_create(engine));
     TRD_TRY(trd__metrics_create(engine));
     TRD_TRY(trd__weights_fill(engine));
     return trd__weights_fill_states(engine);
@@ -190,6 +195,7 @@ static void free_sets(trd_engine *engine)
         if (engine->scalar_ring[i]) table->set_free(engine->backend, engine->scalar_ring[i]);
     for (int i = 0; engine->flights && i < engine->flight_count; i++)
         if (engine->flights[i].results) table->set_free(engine->backend, engine->flights[i].results);
+    if (engine->contribution) table->set_free(engine->backend, engine->contribution);
     for (int role = TRD__STATE_ROLES - 1; role >= 0; role--)
         if (engine->state[role]) table->set_free(engine->backend, engine->state[role]);
 }

@@ -23,7 +23,8 @@
     X(MODEL_STATE, "model_state")                                                                            \
     X(INPUTS, "inputs")                                                                                      \
     X(SCALARS, "scalars")                                                                                    \
-    X(RESULTS, "results")
+    X(RESULTS, "results")                                                                                    \
+    X(CONTRIBUTION, "contribution")
 typedef enum trd__role {
 #define TRD__ROLE_ENUM(name, text) TRD__ROLE_##name,
     TRD__ROLE_LIST(TRD__ROLE_ENUM)
@@ -39,7 +40,9 @@ typedef enum trd__role {
     X(EVAL, "eval")                                                                                          \
     X(FORWARD, "forward")                                                                                    \
     X(UPDATE, "update")                                                                                      \
-    X(TRAIN_STEP, "train_step")
+    X(TRAIN_STEP, "train_step")                                                                              \
+    X(DEFINE, "define")                                                                                      \
+    X(ADD, "add")
 typedef enum trd__program_kind {
 #define TRD__PROGRAM_ENUM(name, text) TRD__PROGRAM_##name,
     TRD__PROGRAM_LIST(TRD__PROGRAM_ENUM)
@@ -220,6 +223,7 @@ typedef struct trd__metrics {
     uint64_t last_done_ns, last_busy_ns;
 } trd__metrics;
 
+typedef struct trd__diagnostics trd__diagnostics;
 typedef struct trd__saver trd__saver;
 typedef struct trd__stored trd__stored;
 
@@ -249,6 +253,7 @@ struct trd_engine {
 
     trd__family *families;
     trd__update *updates;
+    trd__compiled merges[2]; /* "define" and "add": a contribution into the accumulators */
 
     trd__flight *flights; /* ring */
     int flight_count, max_inflight;
@@ -270,7 +275,10 @@ struct trd_engine {
 
     trd__metrics metrics;
     trd_engine_stats stats;
-    uint64_t waited_ns; /* by the throttler in this call */
+    uint64_t waited_ns; /* for the device in this call */
+
+    trd__diagnostics *diagnostics; /* NULL: no switch adds host work */
+    trd__set *contribution;        /* gradients of one micro-batch; NULL: accumulate is fused */
 
     trd__saver *saver;                          /* NULL: checkpointing off */
     const char **saved_names[TRD__STATE_ROLES]; /* tensor names in checkpoints, made on the first save */
@@ -330,6 +338,8 @@ trd_status trd__update_get(trd_engine *engine, double eps, double min_denom, con
 trd_status trd__family_compile(trd_engine *engine, trd__family *family); /* every program, and update */
 trd_status trd__forward_get(trd_engine *engine, trd__family *family, trd_forward_function build, void *user,
                             trd__forward **forward);
+/* The program that puts the contribution into the accumulators: as the first of the step, or added. */
+trd_status trd__merge_get(trd_engine *engine, bool add, const trd__compiled **compiled);
 void trd__programs_drop(trd_engine *engine); /* everything compiled; the queue must be empty */
 
 /* payload.c */
@@ -355,8 +365,17 @@ trd_status trd__queue_run(trd_engine *engine, const trd__compiled *compiled, trd
                           trd__set *scalars, trd__set *results, trd__flight **flight);
 /* Reads what is finished, apart from the newest run. */
 trd_status trd__queue_collect_ready(trd_engine *engine);
+trd_status trd__queue_drain(trd_engine *engine); /* waits for everything, reads nothing */
 trd_status trd__queue_flush(trd_engine *engine); /* waits for and reads everything */
 void trd__queue_abandon(trd_engine *engine);     /* forgets what a failed device never finished */
+
+/* diagnostics.c. The hooks are called only where engine->diagnostics is set. */
+trd_status trd__diagnostics_create(trd_engine *engine);
+trd_status trd__diagnostics_before_run(trd_engine *engine);
+trd_status trd__diagnostics_after_run(trd_engine *engine, const trd__flight *flight);
+/* A run has finished: waits on every array that the queue held for it. */
+trd_status trd__diagnostics_finished(trd_engine *engine, const trd__flight *flight);
+trd_status trd__trace_merge(trd__trace *trace, bool add);
 
 /* metrics.c, record.c */
 trd_status trd__metrics_create(trd_engine *engine);

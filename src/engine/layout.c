@@ -127,6 +127,7 @@ trd_status trd__layout_build(trd_engine *engine)
     TRD_TRY(build_gradients(engine));
     TRD_TRY(build_optimizer(engine));
     TRD_TRY(build_model_state(engine));
+    engine->layout[TRD__ROLE_CONTRIBUTION] = engine->layout[TRD__ROLE_GRADIENTS];
     return build_small(engine);
 }
 

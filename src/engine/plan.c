@@ -25,7 +25,13 @@ static trd_status add_programs(trd_engine *engine, trd__family *family, trd_plan
     add_program(first, plan);
     add_program(update, plan);
     add_program(eval, plan);
-    if (o->gradient_accumulation_steps > 1) {
+    bool separate = o->diagnostics[TRD_DIAGNOSTIC_ACCUMULATE];
+    for (int add = 0; separate && add < 2; add++) {
+        const trd__compiled *merge;
+        TRD_TRY(trd__merge_get(engine, add, &merge));
+        add_program(merge, plan);
+    }
+    if (o->gradient_accumulation_steps > 1 && !separate) {
         TRD_TRY(trd__program_get(engine, family, TRD__PROGRAM_ACCUM, &accum));
         add_program(accum, plan);
     }
@@ -47,6 +53,7 @@ trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan)
                        .gradient_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_GRADIENTS]),
                        .model_state_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_MODEL_STATE]),
                        .parameters = engine->model->info.parameters};
+    if (engine->options.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE]) plan->gradient_bytes *= 2;
     /* As many as trd__family_rings and the engine's creation make. */
     plan->input_bytes = (runs + 1) * set_bytes(engine, &family->inputs) +
                         (runs + 1) * set_bytes(engine, &engine->layout[TRD__ROLE_SCALARS]) +

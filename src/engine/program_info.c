@@ -1,5 +1,6 @@
 /* The list of what an engine has compiled. Invariant: the order is that of families by age, each with its
- * programs in the order of their kinds and its forward graphs, then the updates by age. */
+ * programs in the order of their kinds and its forward graphs, then the updates by age, then what merges
+ * gradients. */
 #include "engine/internal.h"
 
 typedef struct search {
@@ -55,6 +56,8 @@ static search find(const trd_engine *engine, int index)
     search s = {.engine = engine, .left = index};
     visit_families(&s, engine->families);
     visit_updates(&s, engine->updates);
+    for (size_t i = 0; i < sizeof engine->merges / sizeof *engine->merges; i++)
+        visit(&s, &engine->merges[i], 0);
     return s;
 }
 

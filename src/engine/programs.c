@@ -38,7 +38,9 @@ static const trd__access bindings[TRD__PROGRAM_COUNT][TRD__ROLE_COUNT] = {
                                  [TRD__ROLE_MODEL_STATE] = TRD__UPDATE,
                                  [TRD__ROLE_INPUTS] = TRD__READ,
                                  [TRD__ROLE_SCALARS] = TRD__READ,
-                                 [TRD__ROLE_RESULTS] = TRD__WRITE}};
+                                 [TRD__ROLE_RESULTS] = TRD__WRITE},
+    [TRD__PROGRAM_DEFINE] = {[TRD__ROLE_GRADIENTS] = TRD__WRITE, [TRD__ROLE_CONTRIBUTION] = TRD__READ},
+    [TRD__PROGRAM_ADD] = {[TRD__ROLE_GRADIENTS] = TRD__UPDATE, [TRD__ROLE_CONTRIBUTION] = TRD__READ}};
 
 static const char *const role_names[] = {
 #define ROLE_NAME(name, text) text,
@@ -140,6 +142,7 @@ static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled
     trd_value sums[TRD__SUM_COUNT];
     if (!gradients) return TRD_NO_MEMORY;
     if (kind == TRD__PROGRAM_EVAL) return trd__trace_eval(trace, &compiled->loss);
+    if (bindings[kind][TRD__ROLE_CONTRIBUTION]) return trd__trace_merge(trace, kind == TRD__PROGRAM_ADD);
     if (kind != TRD__PROGRAM_UPDATE) {
         bool accumulate = kind == TRD__PROGRAM_ACCUM;
         TRD_TRY(trd__trace_micro_batch(trace, accumulate, &compiled->loss, gradients, sums));
@@ -174,6 +177,14 @@ trd_status trd__program_get(trd_engine *engine, trd__family *family, trd__progra
     return program->executable ? TRD_OK : compile(engine, family, kind, program);
 }
 
+trd_status trd__merge_get(trd_engine *engine, bool add, const trd__compiled **compiled)
+{
+    trd__compiled *program = &engine->merges[add];
+    *compiled = program;
+    if (program->executable) return TRD_OK;
+    return compile(engine, NULL, add ? TRD__PROGRAM_ADD : TRD__PROGRAM_DEFINE, program);
+}
+
 trd_status trd__update_get(trd_engine *engine, double eps, double min_denom, const trd__compiled **compiled)
 {
     for (trd__update *u = engine->updates; u; u = u->next)
@@ -202,6 +213,9 @@ trd_status trd__family_compile(trd_engine *engine, trd__family *family)
     const trd__compiled *compiled = NULL;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         TRD_TRY(trd__program_get(engine, family, kinds[i], &compiled));
+    const trd__compiled *merge;
+    bool separate = engine->options.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE];
+    for (int add = 0; separate && add < 2; add++) TRD_TRY(trd__merge_get(engine, add, &merge));
     return trd__update_get(engine, compiled->loss.eps, compiled->loss.min_denom, &compiled);
 }
 
@@ -256,6 +270,11 @@ void trd__programs_drop(trd_engine *engine)
         trd__family *family = engine->families;
         engine->families = family->next;
         trd__family_free(engine, family);
+    }
+    for (size_t i = 0; i < sizeof engine->merges / sizeof *engine->merges; i++) {
+        trd__compiled *merge = &engine->merges[i];
+        if (merge->executable) engine->backend->table->executable_free(engine->backend, merge->executable);
+        *merge = (trd__compiled){0};
     }
     while (engine->updates) {
         trd__update *u = engine->updates;

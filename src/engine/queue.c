@@ -12,10 +12,11 @@ static trd__flight *flight_at(trd_engine *engine, uint64_t n)
     return &engine->flights[n % (uint64_t)engine->flight_count];
 }
 
-static void note_finished(trd_engine *engine, trd__flight *flight)
+static trd_status note_finished(trd_engine *engine, trd__flight *flight)
 {
     if (!flight->done_ns) flight->done_ns = trd__now_ns();
     engine->finished++;
+    return engine->diagnostics ? trd__diagnostics_finished(engine, flight) : TRD_OK;
 }
 
 static trd_status wait_oldest(trd_engine *engine)
@@ -25,8 +26,13 @@ static trd_status wait_oldest(trd_engine *engine)
     trd_status status = engine->backend->table->event_wait(engine->backend, flight->event);
     engine->waited_ns += trd__now_ns() - begin;
     if (status != TRD_OK) return trd__engine_fail(engine, status, "running a queued program");
-    note_finished(engine, flight);
-    return TRD_OK;
+    return note_finished(engine, flight);
+}
+
+/* A forward graph's result is its caller's, and a merge of gradients has none. */
+static bool has_numbers(const trd_engine *engine, trd__program_kind kind)
+{
+    return kind != TRD__PROGRAM_FORWARD && trd__program_access(engine, kind, TRD__ROLE_RESULTS) != 0;
 }
 
 static trd_status read_results(trd_engine *engine, const trd__flight *flight, double *results)
@@ -48,7 +54,7 @@ static trd_status collect_one(trd_engine *engine)
     trd__flight *flight = flight_at(engine, engine->collected);
     double results[TRD__RESULT_COUNT] = {0};
     if (engine->finished == engine->collected) TRD_TRY(wait_oldest(engine));
-    if (flight->compiled && flight->compiled->kind != TRD__PROGRAM_FORWARD) {
+    if (flight->compiled && has_numbers(engine, flight->compiled->kind)) {
         trd_status status = read_results(engine, flight, results);
         if (status != TRD_OK) return trd__engine_fail(engine, status, "reading results");
         TRD_TRY(trd__metrics_collect(engine, flight, results));
@@ -61,7 +67,7 @@ trd_status trd__queue_admit(trd_engine *engine)
 {
     while (engine->finished < engine->dispatched &&
            engine->backend->table->event_ready(engine->backend, flight_at(engine, engine->finished)->event))
-        note_finished(engine, flight_at(engine, engine->finished));
+        TRD_TRY(note_finished(engine, flight_at(engine, engine->finished)));
     while (engine->dispatched - engine->finished >= (uint64_t)engine->max_inflight)
         TRD_TRY(wait_oldest(engine));
     while (engine->dispatched - engine->collected >= (uint64_t)engine->flight_count)
@@ -73,13 +79,16 @@ trd_status trd__queue_admit(trd_engine *engine)
 static void bind_sets(trd_engine *engine, const trd__compiled *compiled, trd__set *inputs, trd__set *scalars,
                       trd__set *results, trd__set **sets)
 {
-    trd__set *const all[TRD__ROLE_COUNT] = {[TRD__ROLE_PARAMS] = engine->state[TRD__ROLE_PARAMS],
-                                            [TRD__ROLE_OPTIMIZER] = engine->state[TRD__ROLE_OPTIMIZER],
-                                            [TRD__ROLE_GRADIENTS] = engine->state[TRD__ROLE_GRADIENTS],
-                                            [TRD__ROLE_MODEL_STATE] = engine->state[TRD__ROLE_MODEL_STATE],
-                                            [TRD__ROLE_INPUTS] = inputs,
-                                            [TRD__ROLE_SCALARS] = scalars,
-                                            [TRD__ROLE_RESULTS] = results};
+    bool apart = engine->contribution && compiled->kind == TRD__PROGRAM_FIRST;
+    trd__set *const all[TRD__ROLE_COUNT] = {
+        [TRD__ROLE_PARAMS] = engine->state[TRD__ROLE_PARAMS],
+        [TRD__ROLE_OPTIMIZER] = engine->state[TRD__ROLE_OPTIMIZER],
+        [TRD__ROLE_GRADIENTS] = apart ? engine->contribution : engine->state[TRD__ROLE_GRADIENTS],
+        [TRD__ROLE_MODEL_STATE] = engine->state[TRD__ROLE_MODEL_STATE],
+        [TRD__ROLE_INPUTS] = inputs,
+        [TRD__ROLE_SCALARS] = scalars,
+        [TRD__ROLE_RESULTS] = results,
+        [TRD__ROLE_CONTRIBUTION] = engine->contribution};
     int count = 0;
     for (int role = 0; role < TRD__ROLE_COUNT; role++) {
         trd__access access = trd__program_access(engine, compiled->kind, role);
@@ -93,6 +102,7 @@ trd_status trd__queue_run(trd_engine *engine, const trd__compiled *compiled, trd
 {
     trd__flight *f = flight_at(engine, engine->dispatched);
     trd__set *sets[TRD__MAX_SLOTS];
+    if (engine->diagnostics) TRD_TRY(trd__diagnostics_before_run(engine));
     bind_sets(engine, compiled, inputs, scalars, results ? results : f->results, sets);
     f->compiled = compiled;
     f->done_ns = 0;
@@ -101,11 +111,12 @@ trd_status trd__queue_run(trd_engine *engine, const trd__compiled *compiled, trd
     if (status != TRD_OK) return trd__engine_fail(engine, status, "queueing a program");
     engine->dispatched++;
     *flight = f;
-    return TRD_OK;
+    return engine->diagnostics ? trd__diagnostics_after_run(engine, f) : TRD_OK;
 }
 
 trd_status trd__queue_collect_ready(trd_engine *engine)
 {
+    if (engine->options.diagnostics[TRD_DIAGNOSTIC_METRICS_WRITE]) return trd__queue_flush(engine);
     while (engine->collected + 1 < engine->dispatched) {
         trd__flight *flight = flight_at(engine, engine->collected);
         bool done = engine->collected < engine->finished ||
@@ -113,6 +124,12 @@ trd_status trd__queue_collect_ready(trd_engine *engine)
         if (!done) return TRD_OK;
         TRD_TRY(collect_one(engine));
     }
+    return TRD_OK;
+}
+
+trd_status trd__queue_drain(trd_engine *engine)
+{
+    while (engine->finished < engine->dispatched) TRD_TRY(wait_oldest(engine));
     return TRD_OK;
 }
 

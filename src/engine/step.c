@@ -103,18 +103,28 @@ static trd_status check_bounds(const trd_engine *engine, const trd__compiled *co
                      engine->step_eps, engine->step_min_denom, compiled->loss.eps, compiled->loss.min_denom);
 }
 
+static trd_status merge_contribution(trd_engine *engine, const trd__compiled *merge)
+{
+    trd__flight *flight;
+    TRD_TRY(trd__queue_admit(engine));
+    return trd__queue_run(engine, merge, NULL, NULL, NULL, &flight);
+}
+
 trd_status trd_engine_fwd_bwd(trd_engine *engine, const trd_batch *batch)
 {
     uint64_t begin = trd__now_ns();
     prepared p;
-    const trd__compiled *compiled;
+    const trd__compiled *compiled, *merge = NULL;
     trd__flight *flight;
     engine->waited_ns = 0;
     TRD_TRY(prepare(engine, batch, &p));
-    trd__program_kind kind = engine->micro_step ? TRD__PROGRAM_ACCUM : TRD__PROGRAM_FIRST;
+    bool adds = engine->micro_step && !engine->contribution;
+    trd__program_kind kind = adds ? TRD__PROGRAM_ACCUM : TRD__PROGRAM_FIRST;
     TRD_TRY(trd__program_get(engine, p.family, kind, &compiled));
     TRD_TRY(check_bounds(engine, compiled));
+    if (engine->contribution) TRD_TRY(trd__merge_get(engine, engine->micro_step > 0, &merge));
     TRD_TRY(dispatch(engine, &p, compiled, NULL, NULL, &flight));
+    if (merge) TRD_TRY(merge_contribution(engine, merge));
     accept(engine, &p, compiled, begin);
     trd_status status = trd__queue_collect_ready(engine);
     count_host_time(engine, begin);

@@ -91,6 +91,29 @@ static trd_value to_result(const update *u, trd_value flag)
     return trd_select(u->b, flag, f64(u, 1.0), f64(u, 0.0));
 }
 
+/* The accumulator divided in f32 and rounded once to its own dtype, then clipped once that is decided. */
+static trd_value final_gradient(const update *u, trd_value accumulated)
+{
+    trd_builder *b = u->b;
+    trd_dtype dtype = trd_value_dtype(accumulated);
+    trd_value g = dtype == TRD_F32 ? accumulated : trd_cast(b, accumulated, TRD_F32);
+    g = trd_mul(b, g, u->scale);
+    if (dtype != TRD_F32) g = trd_cast(b, trd_cast(b, g, dtype), TRD_F32);
+    return trd_is_null(u->clip) ? g : trd_mul(b, g, u->clip);
+}
+
+/* The norm of the divided gradients: one more pass over all accumulators, for clip_norm: recompute. Squares
+ * of other values than the accumulators are never shared with those of the first norm. */
+static trd_value recomputed_norm(const update *u, const trd_value *gradients)
+{
+    const trd_engine *engine = u->trace->engine;
+    trd_value sum = f64(u, 0.0);
+    for (int i = 0; i < engine->trainable_count; i++)
+        if (!engine->model->parameters[engine->trainable[i]].flags)
+            sum = trd_add(u->b, sum, trd_sum_squares(u->b, final_gradient(u, gradients[i])));
+    return trd_sqrt(u->b, sum);
+}
+
 /* Norm, the decision, clipping and what the optimizer needs; everything scalar. */
 static void decide(update *u, double eps, double min_denom, const trd_value *gradients, const trd_value *sums)
 {
@@ -111,8 +134,9 @@ static void decide(update *u, double eps, double min_denom, const trd_value *gra
     }
     u->scale = trd_cast(b, trd_select(b, u->keep, scale, zero), TRD_F32);
     if (threshold > 0) {
-        trd_value limit = f64(u, threshold);
-        trd_value clip = trd_select(b, trd_less(b, norm, limit), f64(u, 1.0), trd_div(b, limit, norm));
+        bool again = u->options->diagnostics[TRD_DIAGNOSTIC_CLIP_NORM];
+        trd_value limit = f64(u, threshold), length = again ? recomputed_norm(u, gradients) : norm;
+        trd_value clip = trd_select(b, trd_less(b, length, limit), f64(u, 1.0), trd_div(b, limit, length));
         u->clip = trd_cast(b, clip, TRD_F32);
     }
     trd_value count = optimizer_scalar(u, TRD__OPT_COUNT);
@@ -123,17 +147,6 @@ static void decide(update *u, double eps, double min_denom, const trd_value *gra
     trd__trace_output(u->trace, TRD__ROLE_RESULTS, TRD__RESULT_NORM, norm);
     trd__trace_output(u->trace, TRD__ROLE_RESULTS, TRD__RESULT_SKIPPED, to_result(u, trd_not(b, u->keep)));
     trd__trace_output(u->trace, TRD__ROLE_RESULTS, TRD__RESULT_NONFINITE, to_result(u, trd_not(b, finite)));
-}
-
-/* The accumulator divided in f32 and rounded once to its own dtype, then clipped. */
-static trd_value final_gradient(const update *u, trd_value accumulated)
-{
-    trd_builder *b = u->b;
-    trd_dtype dtype = trd_value_dtype(accumulated);
-    trd_value g = dtype == TRD_F32 ? accumulated : trd_cast(b, accumulated, TRD_F32);
-    g = trd_mul(b, g, u->scale);
-    if (dtype != TRD_F32) g = trd_cast(b, trd_cast(b, g, dtype), TRD_F32);
-    return trd_is_null(u->clip) ? g : trd_mul(b, g, u->clip);
 }
 
 /* Gradient entry i and the parameter it belongs to. */

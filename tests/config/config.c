@@ -157,6 +157,29 @@ static void wrong_values(void **state)
     }
 }
 
+/* Every switch is a key with two choices; the second one turns it on, and no other. */
+static void diagnostic_switches(void **state)
+{
+    (void)state;
+    const struct {
+        const char *key, *slow;
+    } switches[] = {
+#define SWITCH(name, key, normal, slow, resume, help) {#key, slow},
+        TRD_DIAGNOSTIC_LIST(SWITCH)
+#undef SWITCH
+    };
+    for (int on = 0; on < TRD_DIAGNOSTIC_COUNT; on++) {
+        char text[64];
+        trd_config *config;
+        snprintf(text, sizeof text, "%s=%s", switches[on].key, switches[on].slow);
+        if (override_status(text, &config)) fail_msg("%s: %s", text, trd_error_message());
+        for (int i = 0; i < TRD_DIAGNOSTIC_COUNT; i++)
+            assert_int_equal(trd_config_engine(config)->diagnostics[i], i == on);
+        trd_config_free(config);
+    }
+    override_refused("throttle_on=grads", "throttle_on: expected one of scalar|state, found \"grads\"");
+}
+
 /* Never ignored: the message names key and feature. */
 static void unbuilt_features(void **state)
 {
@@ -166,8 +189,6 @@ static void unbuilt_features(void **state)
         {"lora.enable_lora: true", "lora.enable_lora", "LoRA adapters"},
         {"lora:\n  enable_lora: true", "lora.enable_lora", "LoRA adapters"},
         {"lora: {rank: {deep: 4}}", "lora.rank.deep", "LoRA adapters"},
-        {"accumulate: separate", "accumulate", "diagnostic switches"},
-        {"throttle_on: grads", "throttle_on", "diagnostic switches"},
         {"use_dpo: true", "use_dpo", "DPO"},
         {"num_experts: 8", "num_experts", "mixture of experts"},
         {"quantization: int8", "quantization", "quantized training"},
@@ -330,9 +351,13 @@ static void yaml_round_trip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_by_kind),   cmocka_unit_test(wrong_values),
-        cmocka_unit_test(unbuilt_features), cmocka_unit_test(files_that_are_no_config),
-        cmocka_unit_test(overrides),        cmocka_unit_test(keys_that_belong_together),
+        cmocka_unit_test(values_by_kind),
+        cmocka_unit_test(wrong_values),
+        cmocka_unit_test(diagnostic_switches),
+        cmocka_unit_test(unbuilt_features),
+        cmocka_unit_test(files_that_are_no_config),
+        cmocka_unit_test(overrides),
+        cmocka_unit_test(keys_that_belong_together),
         cmocka_unit_test(yaml_round_trip),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);

@@ -240,12 +240,12 @@ static void spikes_are_skipped(void **state)
 }
 
 /* Two leaves that take a value and one that learns: values stay out of norm, clipping and optimizer. */
-static void overwritten_leaves(void **state)
+static void overwrite(bool separate)
 {
-    (void)state;
     static const test_leaf leaves[] = {
         {"w", SIZE, 0}, {"scale", SIZE, TRD_PARAM_OVERWRITE}, {"amax", SIZE, TRD_PARAM_OVERWRITE_MAX}};
     trd_engine_options o = test_adamw();
+    o.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE] = separate;
     trd_engine *engine = toy(&o, leaves, 3, NULL);
     const float a[3 * SIZE] = {3, 0, 0, 0, 10, 20, 30, 40, 5, 6, 7, 8};
     const float b[3 * SIZE] = {0, 4, 0, 0, 1, 2, 3, 4, 9, 1, 9, 1};
@@ -259,6 +259,13 @@ static void overwritten_leaves(void **state)
         assert_true(test_float(params, "amax", i) == fmaxf(a[2 * SIZE + i], b[2 * SIZE + i]));
     }
     OK(trd_engine_close(engine));
+}
+
+static void overwritten_leaves(void **state)
+{
+    (void)state;
+    overwrite(false);
+    overwrite(true);
 }
 
 int main(void)

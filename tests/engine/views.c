@@ -204,11 +204,12 @@ static void plan_is_what_is_held(void **state)
     trd_engine_options o = test_adamw();
     o.num_threads = 2;
     for (int policy = TRD_REMAT_NONE; policy <= TRD_REMAT_FULL; policy++)
-        for (int steps = 1; steps <= 2; steps++) {
+        for (int steps = 1; steps <= 4; steps++) {
             test_batch b;
             trd_plan plan;
             o.remat_policy = (trd_remat_policy)policy;
             o.gradient_accumulation_steps = steps;
+            o.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE] = steps > 2;
             trd_engine *engine = test_engine(&o);
             test_batch_fill(&b, 1);
             for (int i = 0; i < steps; i++) OK(trd_engine_fwd_bwd(engine, &b.batch));
