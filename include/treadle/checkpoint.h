@@ -11,8 +11,10 @@
 extern "C" {
 #endif
 
+/* Opaque: trd_contents_open makes one, trd_contents_close frees it. */
 typedef struct trd_contents trd_contents;
 
+/* One tensor as stored. */
 typedef struct trd_contents_tensor {
     const char *name; /* Hugging Face hub name where there is one */
     const char *type; /* as stored: "F32", "BF16", "Q4_K", ... */
@@ -31,11 +33,11 @@ TRD_API void trd_contents_close(trd_contents *contents); /* NULL is fine */
 TRD_API const char *trd_contents_kind(const trd_contents *contents);
 TRD_API const char *trd_contents_path(const trd_contents *contents); /* what was opened in the end */
 
-TRD_API size_t trd_contents_tensor_count(const trd_contents *contents);
+TRD_API size_t trd_contents_tensor_count(const trd_contents *contents); /* tensors */
 /* Tensor i < count: weights ordered by name, a checkpoint's in the order saved. */
 TRD_API trd_contents_tensor trd_contents_tensor_at(const trd_contents *contents, size_t i);
 
-TRD_API size_t trd_contents_metadata_count(const trd_contents *contents);
+TRD_API size_t trd_contents_metadata_count(const trd_contents *contents); /* entries of metadata */
 /* Entry i < count: a GGUF key, an entry of __metadata__, or a file of the folder ("config.json",
  * "state.json"). Long arrays are shortened. */
 TRD_API void trd_contents_metadata_at(const trd_contents *contents, size_t i, const char **key,

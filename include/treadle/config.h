@@ -14,6 +14,7 @@
 extern "C" {
 #endif
 
+/* Opaque: trd_config_load makes one, trd_config_free frees it. */
 typedef struct trd_config trd_config;
 
 /* path NULL: defaults and overrides only. overrides: "key=value", the value in YAML syntax. */
@@ -25,11 +26,12 @@ TRD_API void trd_config_free(trd_config *config); /* NULL is fine */
 TRD_API void trd_config_set_log(trd_config *config, trd_log_sink log);
 /* Options of an engine; sinks are the caller's to fill in a copy. Valid as long as the config. */
 TRD_API const trd_engine_options *trd_config_engine(const trd_config *config);
-/* Options of the training and evaluation data; opens the tokenizer on first use. TRD_INVALID_ARGUMENT names
- * the key when no files are given. */
+/* Options of the training data; opens the tokenizer on first use. TRD_INVALID_ARGUMENT names the key when no
+ * files are given. Valid as long as the config. */
 TRD_API trd_status trd_config_data(trd_config *config, const trd_data_options **options);
+/* The same of the evaluation data. */
 TRD_API trd_status trd_config_eval_data(trd_config *config, const trd_data_options **options);
-TRD_API bool trd_config_has_eval(const trd_config *config);
+TRD_API bool trd_config_has_eval(const trd_config *config); /* evaluation files are given */
 /* The tokenizer of tokenizer_path, or of load_parameters_path when that key is empty. */
 TRD_API trd_status trd_config_tokenizer(trd_config *config, const trd_tokenizer **tokenizer);
 
@@ -38,13 +40,19 @@ TRD_API trd_status trd_config_to_yaml(const trd_config *config, char **yaml);
 /* One resolved value as text, NULL for an unknown key. Valid as long as the config. */
 TRD_API const char *trd_config_get(const trd_config *config, const char *key);
 
-/* Documentation of the keys. i runs from 0; false past the last. */
+/* What a key is. Strings are static. */
 typedef struct trd_config_key {
-    const char *section, *name, *type;
+    const char *section; /* heading in docs/config.md */
+    const char *name;    /* as written in a config */
+    const char *type;    /* "integer", "number", "text", ... */
     const char *choices; /* "a|b|c", "" when free */
-    double min, max;     /* of integers and numbers; both 0 otherwise */
-    const char *preset, *resume, *help;
+    double min;          /* of integers and numbers, 0 otherwise */
+    double max;          /* of integers and numbers, 0 otherwise */
+    const char *preset;  /* the default, as text */
+    const char *resume;  /* "free", "portable" or "fixed" when a run is resumed */
+    const char *help;    /* one sentence */
 } trd_config_key;
+/* Key number i, from 0; false past the last. */
 TRD_API bool trd_config_describe(int i, trd_config_key *key);
 
 #ifdef __cplusplus

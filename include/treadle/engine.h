@@ -14,9 +14,15 @@
 extern "C" {
 #endif
 
+/* Opaque: trd_engine_create makes one, trd_engine_close frees it. */
 typedef struct trd_engine trd_engine;
 
-typedef enum trd_remat_policy { TRD_REMAT_NONE, TRD_REMAT_MINIMAL, TRD_REMAT_FULL } trd_remat_policy;
+/* What is computed again in the backward pass instead of kept: bits are the same under each. */
+typedef enum trd_remat_policy {
+    TRD_REMAT_NONE,    /* only what is cheap and would lie idle for long */
+    TRD_REMAT_MINIMAL, /* all that is no product */
+    TRD_REMAT_FULL     /* all between the boundaries of layers */
+} trd_remat_policy;
 
 /* X(NAME, key, default, slow, resume, help): diagnostic switches. Each brings back one slower design that the
  * engine replaces, to be measured (docs/benchmarks.md) and to prove that results do not depend on it. All
@@ -34,58 +40,60 @@ typedef enum trd_remat_policy { TRD_REMAT_NONE, TRD_REMAT_MINIMAL, TRD_REMAT_FUL
       "state: the queue holds and waits on every array of the state instead of one scalar")                  \
     X(CLIP_NORM, clip_norm, "reuse", "recompute", PORTABLE,                                                  \
       "recompute: clipping takes the norm of the divided gradients once more")
+/* TRD_DIAGNOSTIC_PUBLISH and so on, as listed in TRD_DIAGNOSTIC_LIST. */
 typedef enum trd_diagnostic {
 #define TRD_DIAGNOSTIC_ENUM(name, key, normal, slow, resume, help) TRD_DIAGNOSTIC_##name,
     TRD_DIAGNOSTIC_LIST(TRD_DIAGNOSTIC_ENUM)
 #undef TRD_DIAGNOSTIC_ENUM
-        TRD_DIAGNOSTIC_COUNT
+        TRD_DIAGNOSTIC_COUNT /* how many there are */
 } trd_diagnostic;
 
 /* Every pointer stays the caller's and must outlive trd_engine_create only, unless said; the user pointers of
  * log and compare must outlive the engine. */
 typedef struct trd_engine_options {
-    const char *model_name;           /* preset; NULL: taken from load_parameters_path's config.json */
-    const char *load_parameters_path; /* Hugging Face folder or GGUF; NULL: random weights */
-    trd_model_overrides overrides;    /* of a preset; with load_parameters_path they must be 0 */
-    uint64_t init_weights_seed;
-    trd_dtype dtype;        /* compute */
-    trd_dtype weight_dtype; /* storage of parameters */
-    trd_dtype grad_dtype;   /* accumulators */
-    int rows;               /* B: micro_batch_size_to_train_on */
-    int length;             /* T: max_target_length; payloads may be shorter */
-    int gradient_accumulation_steps;
-    int64_t steps; /* of trd_engine_train; also what a schedule ends with */
-    trd_optimizer_options optimizer;
-    trd_schedule_options schedule;
-    trd_sft_options sft;                /* of trd_loss_sft, the loss unless another is set */
-    double gradient_clipping_threshold; /* 0: off */
-    bool skip_step_on_nonfinite;
-    bool skip_step_on_spikes;
-    int skip_step_interval;
-    double skip_step_scaling_factor;
-    trd_remat_policy remat_policy;
+    const char *model_name;                 /* preset; NULL: taken from load_parameters_path's config.json */
+    const char *load_parameters_path;       /* Hugging Face folder or GGUF; NULL: random weights */
+    trd_model_overrides overrides;          /* of a preset; with load_parameters_path they must be 0 */
+    uint64_t init_weights_seed;             /* of random weights, drawn by seed and parameter name */
+    trd_dtype dtype;                        /* compute */
+    trd_dtype weight_dtype;                 /* storage of parameters */
+    trd_dtype grad_dtype;                   /* accumulators */
+    int rows;                               /* B: micro_batch_size_to_train_on */
+    int length;                             /* T: max_target_length; payloads may be shorter */
+    int gradient_accumulation_steps;        /* micro-batches that trd_engine_train feeds an update */
+    int64_t steps;                          /* of trd_engine_train; also what a schedule ends with */
+    trd_optimizer_options optimizer;        /* opt_type and its numbers */
+    trd_schedule_options schedule;          /* of the learning rate */
+    trd_sft_options sft;                    /* of trd_loss_sft, the loss unless another is set */
+    double gradient_clipping_threshold;     /* 0: off */
+    bool skip_step_on_nonfinite;            /* an update with NaN or infinite gradients changes nothing */
+    bool skip_step_on_spikes;               /* nor does one whose loss or norm stands out of the last ones */
+    int skip_step_interval;                 /* past values that a spike is judged by */
+    double skip_step_scaling_factor;        /* standard deviations above their mean that are still kept */
+    trd_remat_policy remat_policy;          /* memory against time */
     int max_inflight_computations;          /* default 2 */
     bool diagnostics[TRD_DIAGNOSTIC_COUNT]; /* true: the slower design */
     const char *backend;                    /* NULL: cpu */
     int num_threads;                        /* 0: chosen */
     const char *checkpoint_directory;       /* NULL: checkpointing off */
     int64_t checkpoint_period;              /* in steps */
-    bool async_checkpointing;
-    int max_num_checkpoints_to_keep; /* 0: all */
+    bool async_checkpointing;               /* saving runs beside training, one save at a time */
+    int max_num_checkpoints_to_keep;        /* 0: all */
     bool read_only_checkpoints;      /* restore only, from a folder that another engine may be writing to:
                                         takes no lock, makes and removes no file, saves nothing */
     const char *metrics_prefix;      /* NULL: none */
     const trd_metric_sink *sinks;    /* taken over by an engine that was created; closed with it */
-    int sink_count;
+    int sink_count;                  /* of sinks */
     const char *run_name;            /* for the sinks, as are settings; NULL: none. Both outlive the engine */
     const trd_run_setting *settings; /* the resolved config */
-    int setting_count;
+    int setting_count;               /* of settings */
     /* The config's identity, stored in checkpoints; on restore compare says what may differ (NULL: nothing is
      * checked). It returns TRD_OK, logs a warning for portable keys, or fails naming the fixed key. */
     const char *fingerprint;
+    /* Judges a checkpoint's fingerprint against this engine's; called by a restore. */
     trd_status (*compare_fingerprint)(void *user, const char *saved, const char *current);
-    void *compare_user;
-    trd_log_sink log;
+    void *compare_user; /* passed to compare_fingerprint */
+    trd_log_sink log;   /* where log lines go */
 } trd_engine_options;
 
 /* The defaults of the config keys (docs/config.md). */
@@ -105,6 +113,8 @@ TRD_API trd_status trd_engine_with_eval_loss_fn(trd_engine *engine, trd_loss_fun
 /* Adapts a payload before the engine checks it: writes *adapted (arrays stay the adapter's until its next
  * call). */
 typedef trd_status (*trd_gen_model_input_function)(void *user, const trd_batch *payload, trd_batch *adapted);
+/* Sets the adapter of training and evaluation payloads; NULL: payloads are taken as they are. user must
+ * outlive the engine. */
 TRD_API trd_status trd_engine_with_gen_model_input_fn(trd_engine *engine,
                                                       trd_gen_model_input_function adapter, void *user);
 
@@ -121,16 +131,22 @@ TRD_API trd_status trd_engine_fwd_bwd(trd_engine *engine, const trd_batch *batch
 TRD_API trd_status trd_engine_update(trd_engine *engine);
 /* fwd_bwd + update in one program, bit-identical to the pair; TRD_STATE when gradients are accumulated. */
 TRD_API trd_status trd_engine_train_step(trd_engine *engine, const trd_batch *batch);
-/* Evaluation: metrics of every eval_step between begin and end, token-weighted, written at the end under mode
- * "eval". Changes no state. */
+/* Begins an evaluation: waits for the queued training. Changes no state, as eval_step and eval_end do not.
+ * A second begin starts over. */
 TRD_API trd_status trd_engine_eval_begin(trd_engine *engine);
+/* Loss and aux metrics of one batch on the current parameters; queues and returns. batch is checked and
+ * copied as in trd_engine_fwd_bwd. */
 TRD_API trd_status trd_engine_eval_step(trd_engine *engine, const trd_batch *batch);
+/* Ends it: the metrics of every eval_step since begin, weighted by tokens over the whole set, are written
+ * under mode "eval". */
 TRD_API trd_status trd_engine_eval_end(trd_engine *engine);
 
-/* A forward graph of the caller's on the current parameters: build returns one value, copied to out (host,
- * row major, out_bytes must match). Cached by (function, user, shape). */
+/* Builds a forward graph and returns its one result; traced when it is compiled. */
 typedef trd_value (*trd_forward_function)(trd_builder *b, const trd_model *model, const trd_inputs *in,
                                           void *user);
+/* A forward graph of the caller's on the current parameters, copied to out (host, row-major, without the rows
+ * that pad the batch; TRD_SHAPE when out_bytes does not match). Cached by function, user and payload
+ * signature. */
 TRD_API trd_status trd_engine_fwd_only(trd_engine *engine, trd_forward_function build, void *user,
                                        const trd_batch *batch, void *out, size_t out_bytes);
 /* Ready-made: per-token log-probabilities (B, T) f32. */
@@ -146,34 +162,39 @@ TRD_API trd_status trd_engine_restore(trd_engine *engine, int64_t step, char **m
  * files). */
 TRD_API trd_status trd_engine_export(trd_engine *engine, const char *folder, trd_dtype dtype);
 
+/* How the values recorded under one name within a step become one. */
 typedef enum trd_aggregation {
-    TRD_AGGREGATE_MEAN,
-    TRD_AGGREGATE_SUM,
-    TRD_AGGREGATE_LAST,
-    TRD_AGGREGATE_MIN,
-    TRD_AGGREGATE_MAX
+    TRD_AGGREGATE_MEAN, /* of weighted values: sum of sums over sum of denominators */
+    TRD_AGGREGATE_SUM,  /* added up */
+    TRD_AGGREGATE_LAST, /* the newest */
+    TRD_AGGREGATE_MIN,  /* the smallest */
+    TRD_AGGREGATE_MAX   /* the largest */
 } trd_aggregation;
-/* A value the host records: nothing (skipped), a number, a sum with the denominator it is divided by, or a
- * group of named values, whose names are joined with '/'. */
+/* What kind of value the host records. */
 typedef enum trd_recorded_kind {
-    TRD_RECORDED_NOTHING,
-    TRD_RECORDED_NUMBER,
-    TRD_RECORDED_WEIGHTED,
-    TRD_RECORDED_GROUP
+    TRD_RECORDED_NOTHING,  /* skipped */
+    TRD_RECORDED_NUMBER,   /* a number */
+    TRD_RECORDED_WEIGHTED, /* a sum with the denominator it is divided by */
+    TRD_RECORDED_GROUP     /* named values, whose names are joined with '/' */
 } trd_recorded_kind;
+/* A value the host records. */
 typedef struct trd_recorded {
-    trd_recorded_kind kind;
-    const char *name; /* of a group's member */
-    double value;     /* the number, or the unreduced sum */
-    double denominator, eps, min_denom;
-    const struct trd_recorded *members;
-    int member_count;
+    trd_recorded_kind kind;             /* which of the fields below count */
+    const char *name;                   /* of a group's member */
+    double value;                       /* the number, or the unreduced sum */
+    double denominator;                 /* of a weighted value */
+    double eps;                         /* as in trd_weighted_metric */
+    double min_denom;                   /* as in trd_weighted_metric */
+    const struct trd_recorded *members; /* of a group */
+    int member_count;                   /* of members */
 } trd_recorded;
+/* A number. */
 static inline trd_recorded trd_recorded_number(double value)
 {
     trd_recorded r = {TRD_RECORDED_NUMBER, NULL, value, 0, 0, 0, NULL, 0};
     return r;
 }
+/* A sum and what it is divided by, eps and min_denom off. */
 static inline trd_recorded trd_recorded_weighted(double unreduced_sum, double denominator)
 {
     trd_recorded r = {TRD_RECORDED_WEIGHTED, NULL, unreduced_sum, denominator, 0, 0, NULL, 0};
@@ -186,89 +207,103 @@ TRD_API trd_status trd_engine_record_metrics(trd_engine *engine, const char *nam
 /* The caller's own aggregation: fold gets what it returned last (0 at first), the new value and how many came
  * before it in this step. */
 typedef double (*trd_fold_function)(void *user, double so_far, double value, int count);
+/* Records a number that fold aggregates; one name keeps one fold within a step. */
 TRD_API trd_status trd_engine_record_folded(trd_engine *engine, const char *name, double value,
                                             trd_fold_function fold, void *user);
+/* The metrics of one step, owned by the engine. */
 typedef struct trd_step_metrics {
-    int64_t step; /* updates done with it, from 1; -1: empty */
-    const trd_metric *metrics;
-    int count;
+    int64_t step;              /* updates done with it, from 1; -1: empty */
+    const trd_metric *metrics; /* by name, metrics_prefix included */
+    int count;                 /* of metrics */
 } trd_step_metrics;
 /* The newest finished step's metrics; flushes what is queued. Valid until the next call on the engine. */
 TRD_API trd_status trd_engine_get_metrics(trd_engine *engine, bool clear, trd_step_metrics *metrics);
 /* The newest evaluation's metrics (step -1: none yet). Valid until the next evaluation ends. */
 TRD_API trd_status trd_engine_get_eval_metrics(trd_engine *engine, trd_step_metrics *metrics);
-/* Up to 128 steps, oldest first. */
+/* The metrics of up to 128 steps, oldest first; clear empties the history. A warning is logged when older
+ * ones were dropped unread. Valid until the next call on the engine. */
 TRD_API trd_status trd_engine_get_metrics_history(trd_engine *engine, bool clear,
                                                   const trd_step_metrics **steps, int *count);
 
 TRD_API int64_t trd_engine_step(const trd_engine *engine); /* train_step: updates done */
+/* Sets train_step, which the schedule and the names of checkpoints follow; TRD_INVALID_ARGUMENT below 0. */
 TRD_API trd_status trd_engine_set_step(trd_engine *engine, int64_t step);
-TRD_API int64_t trd_engine_micro_step_count(const trd_engine *engine);
-TRD_API int64_t trd_engine_total_micro_steps(const trd_engine *engine);
-TRD_API bool trd_engine_has_accumulated_grads(const trd_engine *engine);
+TRD_API int64_t trd_engine_total_micro_steps(const trd_engine *engine);  /* micro-batches of the whole run */
+TRD_API int64_t trd_engine_micro_step_count(const trd_engine *engine);   /* of them, since the last update */
+TRD_API bool trd_engine_has_accumulated_grads(const trd_engine *engine); /* an update would do something */
 TRD_API uint64_t trd_engine_data_position(const trd_engine *engine); /* of the last accepted micro-batch */
-TRD_API const trd_model *trd_engine_model(const trd_engine *engine);
+TRD_API const trd_model *trd_engine_model(const trd_engine *engine); /* the engine's own */
 
 /* A live view of a state set: always current, reading waits for queued work. */
 typedef struct trd_view {
-    trd_engine *engine;
-    int set;
+    trd_engine *engine; /* whose state it shows */
+    int set;            /* which set of it */
 } trd_view;
-TRD_API trd_view trd_engine_params(trd_engine *engine);
-TRD_API trd_view trd_engine_optimizer_state(trd_engine *engine);
-TRD_API trd_view trd_engine_gradients(trd_engine *engine); /* accumulated, undivided */
+TRD_API trd_view trd_engine_params(trd_engine *engine);          /* parameters, by hub name */
+TRD_API trd_view trd_engine_optimizer_state(trd_engine *engine); /* moments, counts, history of spikes */
+TRD_API trd_view trd_engine_gradients(trd_engine *engine);       /* accumulated, undivided */
 /* What the model keeps from micro-batch to micro-batch (dropout's counter); often empty. Every fwd_bwd
  * replaces it, whether or not the update then skips its step; eval_step and fwd_only only read it. */
 TRD_API trd_view trd_engine_model_state(trd_engine *engine);
-TRD_API int trd_view_count(trd_view view);
+TRD_API int trd_view_count(trd_view view);                          /* tensors of the set */
 TRD_API trd_array trd_view_describe(trd_view view, int i);          /* data is NULL */
 TRD_API int trd_view_find(trd_view view, const char *name);         /* -1: none */
 TRD_API trd_status trd_view_read(trd_view view, int i, void *data); /* whole tensor, its own dtype */
 /* A handle to the array as it is now: reading it after a step that donated it is TRD_DELETED. */
 typedef struct trd_handle {
-    trd_view view;
-    int index;
-    uint64_t generation;
+    trd_view view;       /* the set */
+    int index;           /* the tensor in it */
+    uint64_t generation; /* how often the set had been donated */
 } trd_handle;
-TRD_API trd_handle trd_view_handle(trd_view view, int i);
+TRD_API trd_handle trd_view_handle(trd_view view, int i); /* of tensor i < trd_view_count */
+/* As trd_view_read; TRD_DELETED names the step that donated the array. */
 TRD_API trd_status trd_handle_read(trd_handle handle, void *data);
 
+/* What trd_engine_train feeds and when it stops. Everything in it stays the caller's. */
+typedef struct trd_train_options {
+    trd_loader *train;                         /* of micro-batches */
+    trd_loader *eval;                          /* NULL: no evaluation; rewound for each */
+    int64_t eval_interval;                     /* 0 or less: only where eval_at_start / eval_at_end say */
+    int64_t eval_steps;                        /* batches per evaluation; 0 or less: all */
+    bool eval_at_start;                        /* an evaluation before the first step */
+    bool eval_at_end;                          /* and one after the last, where this call did it */
+    const volatile int *stop;                  /* set by a signal handler; may be NULL */
+    void (*on_step)(void *user, int64_t step); /* hooks; may be NULL */
+    void (*on_eval)(void *user, int64_t step, double loss); /* after each evaluation */
+    void *user;                                             /* passed to the hooks */
+} trd_train_options;
 /* The training loop: feeds gradient_accumulation_steps micro-batches a step from the loader, updates,
  * evaluates every eval_interval steps, then saves, until steps are done, the data ends, or stop becomes
  * non-zero (which finishes the step and saves). Resumes the loader at the engine's data position;
  * TRD_INVALID_ARGUMENT when its files are not those the position was reached in. */
-typedef struct trd_train_options {
-    trd_loader *train;
-    trd_loader *eval;                          /* NULL: no evaluation; rewound for each */
-    int64_t eval_interval;                     /* 0 or less: only where eval_at_start / eval_at_end say */
-    int64_t eval_steps;                        /* batches per evaluation; 0 or less: all */
-    bool eval_at_start, eval_at_end;           /* the latter: after the last step, where this call did it */
-    const volatile int *stop;                  /* set by a signal handler; may be NULL */
-    void (*on_step)(void *user, int64_t step); /* hooks; may be NULL */
-    void (*on_eval)(void *user, int64_t step, double loss);
-    void *user;
-} trd_train_options;
 TRD_API trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options);
 
+/* What an evaluation found. */
+typedef struct trd_eval_result {
+    double loss;          /* sum / sum */
+    double total_weights; /* what it was divided by */
+} trd_eval_result;
 /* Token-weighted evaluation over a loader from its start: eval_begin, eval_step for each batch (batches <= 0:
  * all), eval_end. */
-typedef struct trd_eval_result {
-    double loss; /* sum / sum */
-    double total_weights;
-} trd_eval_result;
 TRD_API trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, int64_t batches,
                                        trd_eval_result *result);
 
 /* What a config needs before anything runs: bytes by kind (inputs: with results and scalars of the runs in
  * flight) and FLOPs, exact. */
 typedef struct trd_plan {
-    uint64_t parameter_bytes, optimizer_bytes, gradient_bytes, model_state_bytes;
-    uint64_t input_bytes, activation_bytes, scratch_bytes;
-    uint64_t peak_bytes; /* the device's memory in training and evaluation: the sum of the above */
-    uint64_t checkpoint_bytes;
-    double flops_per_step; /* gradient_accumulation_steps micro-batches with all weights 1 */
-    int64_t parameters;
+    uint64_t parameter_bytes;   /* in weight_dtype */
+    uint64_t optimizer_bytes;   /* moments, counts, history of spikes */
+    uint64_t gradient_bytes;    /* accumulators in grad_dtype */
+    uint64_t model_state_bytes; /* what the model keeps from micro-batch to micro-batch */
+    uint64_t input_bytes;       /* payloads, results and scalars of the runs in flight */
+    uint64_t activation_bytes;  /* the largest arena of a program */
+    uint64_t scratch_bytes;     /* of the kernels */
+    uint64_t peak_bytes;        /* the device's memory in training and evaluation: the sum of the above */
+    uint64_t checkpoint_bytes;  /* one checkpoint at the end of a step, on disk */
+    double flops_per_step;      /* gradient_accumulation_steps micro-batches with all weights 1 */
+    int64_t parameters;         /* elements, tied weights once */
 } trd_plan;
+/* The plan of an engine, whose programs are built for it where they were not yet. */
 TRD_API trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan);
 /* The same without loading or allocating weights. */
 TRD_API trd_status trd_plan_options(const trd_engine_options *options, trd_plan *plan);
@@ -284,26 +319,31 @@ typedef struct trd_program_info {
     uint64_t bytes_written; /* and store */
     uint64_t peak_bytes;    /* memory it computes in at its peak, beside the state */
     int kernels;            /* kernel calls of one run */
-    uint64_t runs, busy_ns; /* finished runs and their device time */
+    uint64_t runs;          /* finished ones */
+    uint64_t busy_ns;       /* their device time */
 } trd_program_info;
 /* What an engine has compiled so far: families of payloads in the order they were met, then updates. A change
  * of the loss drops all of them. */
 TRD_API int trd_engine_program_count(const trd_engine *engine);
+/* Program index < trd_engine_program_count. */
 TRD_API trd_program_info trd_engine_program(const trd_engine *engine, int index);
+enum { TRD_PROGRAM_KINDS = 7 }; /* the most programs of one payload shape */
 /* Every program of a config, compiled without loading or allocating weights, at most capacity of them.
  * TRD_PROGRAM_KINDS are enough. */
-enum { TRD_PROGRAM_KINDS = 7 };
 TRD_API trd_status trd_plan_programs(const trd_engine_options *options, trd_program_info *programs,
                                      int capacity, int *count);
 
+/* Counts since the engine was created. */
 typedef struct trd_engine_stats {
-    uint64_t host_ns; /* host time inside fwd_bwd and update, waiting on the throttler left out */
-    uint64_t busy_ns; /* device time executing */
-    uint64_t micro_batches, updates;
-    int workers; /* device threads */
+    uint64_t host_ns;       /* host time inside fwd_bwd and update, waiting on the throttler left out */
+    uint64_t busy_ns;       /* device time executing */
+    uint64_t micro_batches; /* dispatched */
+    uint64_t updates;       /* dispatched */
+    int workers;            /* device threads */
 } trd_engine_stats;
 /* Returns once everything queued has run: for measuring; the step path never needs it. */
 TRD_API trd_status trd_engine_wait(trd_engine *engine);
+/* Never waits. */
 TRD_API trd_engine_stats trd_engine_get_stats(const trd_engine *engine);
 
 #ifdef __cplusplus

@@ -8,12 +8,18 @@
 extern "C" {
 #endif
 
-typedef enum trd_log_level { TRD_LOG_INFO, TRD_LOG_WARNING, TRD_LOG_ERROR } trd_log_level;
+/* How much a line matters. */
+typedef enum trd_log_level {
+    TRD_LOG_INFO,    /* what is going on */
+    TRD_LOG_WARNING, /* work goes on, but someone should know */
+    TRD_LOG_ERROR    /* something failed that no call can return */
+} trd_log_level;
 
+/* A function that takes lines, and what it is called with. */
 typedef struct trd_log_sink {
     /* Called with one line without newline, possibly from several threads at a time. */
     void (*write)(void *user, trd_log_level level, const char *line);
-    void *user;
+    void *user; /* passed to write */
 } trd_log_sink;
 
 #ifdef __cplusplus

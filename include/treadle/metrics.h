@@ -19,28 +19,32 @@ extern "C" {
     X(TRAIN, "train")                                                                                        \
     X(EVAL, "eval")
 
+/* TRD_METRIC_TRAIN and TRD_METRIC_EVAL. */
 typedef enum trd_metric_mode {
 #define TRD_METRIC_MODE_ENUM(name, text) TRD_METRIC_##name,
     TRD_METRIC_MODE_LIST(TRD_METRIC_MODE_ENUM)
 #undef TRD_METRIC_MODE_ENUM
 } trd_metric_mode;
 
+/* One number of a step. */
 typedef struct trd_metric {
     const char *name; /* without mode, for example "loss"; the engine's metrics_prefix is part of it */
     double value;     /* may be NaN or infinite */
 } trd_metric;
 
+/* One setting of a run, as text. */
 typedef struct trd_run_setting {
-    const char *name;
-    const char *value;
+    const char *name;  /* the config key */
+    const char *value; /* its resolved value */
 } trd_run_setting;
 
+/* What a sink is told of the run before the first write. */
 typedef struct trd_run_info {
-    const char *run_name;       /* NULL: none */
-    const char *metrics_prefix; /* what the engine puts before every name; NULL: nothing */
-    int64_t resumed_step;       /* step of the checkpoint this run goes on from, -1: a fresh run */
-    int64_t total_steps;        /* step number the run will end with, 0: unknown */
-    int setting_count;
+    const char *run_name;            /* NULL: none */
+    const char *metrics_prefix;      /* what the engine puts before every name; NULL: nothing */
+    int64_t resumed_step;            /* step of the checkpoint this run goes on from, -1: a fresh run */
+    int64_t total_steps;             /* step number the run will end with, 0: unknown */
+    int setting_count;               /* of settings */
     const trd_run_setting *settings; /* the resolved config, as text */
 } trd_run_info;
 
@@ -55,7 +59,7 @@ typedef struct trd_metric_sink {
     trd_status (*flush)(void *user);
     /* Finishes and frees; reports what could not be written. Called once. */
     trd_status (*close)(void *user);
-    void *user;
+    void *user; /* passed to each */
 } trd_metric_sink;
 
 #ifdef __cplusplus

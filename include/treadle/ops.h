@@ -13,53 +13,62 @@
 extern "C" {
 #endif
 
-/* Leaves */
+/* -- Leaves -- */
+
+/* shape filled with value. */
 TRD_API trd_value trd_constant_fill(trd_builder *b, trd_dtype dtype, trd_shape shape, double value);
+/* The same of rank 0. */
 TRD_API trd_value trd_scalar(trd_builder *b, trd_dtype dtype, double value);
 /* 0, 1, 2, ... along axis, i32 or float. */
 TRD_API trd_value trd_iota(trd_builder *b, trd_dtype dtype, trd_shape shape, int axis);
 
-/* Unary, elementwise */
-TRD_API trd_value trd_neg(trd_builder *b, trd_value x);
-TRD_API trd_value trd_abs(trd_builder *b, trd_value x);
-TRD_API trd_value trd_exp(trd_builder *b, trd_value x);
-TRD_API trd_value trd_log(trd_builder *b, trd_value x);
-TRD_API trd_value trd_sqrt(trd_builder *b, trd_value x);
-TRD_API trd_value trd_rsqrt(trd_builder *b, trd_value x);
-TRD_API trd_value trd_tanh(trd_builder *b, trd_value x);
-TRD_API trd_value trd_sigmoid(trd_builder *b, trd_value x);
-TRD_API trd_value trd_square(trd_builder *b, trd_value x);
-TRD_API trd_value trd_not(trd_builder *b, trd_value x);       /* bool */
+/* -- Unary, elementwise -- */
+
+TRD_API trd_value trd_neg(trd_builder *b, trd_value x);       /* -x */
+TRD_API trd_value trd_abs(trd_builder *b, trd_value x);       /* |x| */
+TRD_API trd_value trd_exp(trd_builder *b, trd_value x);       /* e^x */
+TRD_API trd_value trd_log(trd_builder *b, trd_value x);       /* natural logarithm */
+TRD_API trd_value trd_sqrt(trd_builder *b, trd_value x);      /* square root */
+TRD_API trd_value trd_rsqrt(trd_builder *b, trd_value x);     /* 1 / sqrt(x) */
+TRD_API trd_value trd_tanh(trd_builder *b, trd_value x);      /* hyperbolic tangent */
+TRD_API trd_value trd_sigmoid(trd_builder *b, trd_value x);   /* 1 / (1 + e^-x) */
+TRD_API trd_value trd_square(trd_builder *b, trd_value x);    /* x x */
+TRD_API trd_value trd_not(trd_builder *b, trd_value x);       /* of a bool */
 TRD_API trd_value trd_is_finite(trd_builder *b, trd_value x); /* float -> bool */
+/* x in dtype: float to integer truncates towards 0, to bool is x != 0. */
 TRD_API trd_value trd_cast(trd_builder *b, trd_value x, trd_dtype dtype);
 /* x, with no gradient through it. */
 TRD_API trd_value trd_stop_gradient(trd_builder *b, trd_value x);
 
-/* Binary, elementwise with broadcasting */
-TRD_API trd_value trd_add(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_sub(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_mul(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_div(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_max(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_min(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_pow(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_and(trd_builder *b, trd_value x, trd_value y); /* bool */
-TRD_API trd_value trd_or(trd_builder *b, trd_value x, trd_value y);  /* bool */
+/* -- Binary, elementwise with broadcasting -- */
 
-/* Comparisons -> bool, not differentiable */
-TRD_API trd_value trd_equal(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_not_equal(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_less(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_less_equal(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_greater(trd_builder *b, trd_value x, trd_value y);
-TRD_API trd_value trd_greater_equal(trd_builder *b, trd_value x, trd_value y);
+TRD_API trd_value trd_add(trd_builder *b, trd_value x, trd_value y); /* x + y */
+TRD_API trd_value trd_sub(trd_builder *b, trd_value x, trd_value y); /* x - y */
+TRD_API trd_value trd_mul(trd_builder *b, trd_value x, trd_value y); /* x y */
+TRD_API trd_value trd_div(trd_builder *b, trd_value x, trd_value y); /* x / y */
+TRD_API trd_value trd_max(trd_builder *b, trd_value x, trd_value y); /* the larger; NaN where either is */
+TRD_API trd_value trd_min(trd_builder *b, trd_value x, trd_value y); /* the smaller; NaN where either is */
+TRD_API trd_value trd_pow(trd_builder *b, trd_value x, trd_value y); /* x^y */
+TRD_API trd_value trd_and(trd_builder *b, trd_value x, trd_value y); /* of bools */
+TRD_API trd_value trd_or(trd_builder *b, trd_value x, trd_value y);  /* of bools */
+
+/* -- Comparisons -> bool, not differentiable -- */
+
+TRD_API trd_value trd_equal(trd_builder *b, trd_value x, trd_value y);         /* x = y */
+TRD_API trd_value trd_not_equal(trd_builder *b, trd_value x, trd_value y);     /* x != y */
+TRD_API trd_value trd_less(trd_builder *b, trd_value x, trd_value y);          /* x < y */
+TRD_API trd_value trd_less_equal(trd_builder *b, trd_value x, trd_value y);    /* x <= y */
+TRD_API trd_value trd_greater(trd_builder *b, trd_value x, trd_value y);       /* x > y */
+TRD_API trd_value trd_greater_equal(trd_builder *b, trd_value x, trd_value y); /* x >= y */
 /* condition ? x : y, all broadcast. A lane that is not chosen has no effect, NaN included. */
 TRD_API trd_value trd_select(trd_builder *b, trd_value condition, trd_value x, trd_value y);
 
-/* Reductions over axes (bit i of axes_mask = axis i). keep_dims leaves them as 1. Sums of floats are kept in
- * float64 inside and rounded once to dtype. */
+/* -- Reductions over axes: bit i of axes_mask is axis i; keep_dims leaves them as 1 -- */
+
+/* Sum; of floats in float64 inside, rounded once to dtype. */
 TRD_API trd_value trd_reduce_sum(trd_builder *b, trd_value x, unsigned axes_mask, bool keep_dims,
                                  trd_dtype dtype);
+/* Largest element, in x's dtype. */
 TRD_API trd_value trd_reduce_max(trd_builder *b, trd_value x, unsigned axes_mask, bool keep_dims);
 /* Scalar sum of all elements in x's dtype (f32 for bf16 and f16, i32 for bool). */
 TRD_API trd_value trd_sum_all(trd_builder *b, trd_value x);
@@ -67,16 +76,21 @@ TRD_API trd_value trd_sum_all(trd_builder *b, trd_value x);
  * overflow: the gradient norm's building block. Not differentiable. */
 TRD_API trd_value trd_sum_squares(trd_builder *b, trd_value x);
 
-/* Shape */
+/* -- Shape -- */
+
 TRD_API trd_value trd_reshape(trd_builder *b, trd_value x, trd_shape shape); /* one dim may be -1 */
 TRD_API trd_value trd_transpose(trd_builder *b, trd_value x,
                                 const int *permutation); /* result axis i = x's permutation[i] */
 TRD_API trd_value trd_broadcast(trd_builder *b, trd_value x, trd_shape shape); /* NumPy rules */
+/* Elements begin .. end - 1 along axis. */
 TRD_API trd_value trd_slice(trd_builder *b, trd_value x, int axis, int64_t begin, int64_t end);
+/* before elements of value ahead of x along axis, and after behind it. */
 TRD_API trd_value trd_pad(trd_builder *b, trd_value x, int axis, int64_t before, int64_t after, double value);
+/* count parts one after the other along axis; they agree in dtype and in every other axis. */
 TRD_API trd_value trd_concat(trd_builder *b, const trd_value *parts, int count, int axis);
 
-/* Indexing */
+/* -- Indexing -- */
+
 /* Rows of table (V, C) at ids (...): (..., C). The gradient is a scatter-add that ignores no row: padding
  * rows get zero because their cotangent is zero. */
 TRD_API trd_value trd_gather_rows(trd_builder *b, trd_value table, trd_value ids);
@@ -89,7 +103,9 @@ TRD_API trd_value trd_take_last(trd_builder *b, trd_value x, trd_value index);
  * outside S are dropped. Not differentiable: the decode program's cache. */
 TRD_API trd_value trd_update_rows(trd_builder *b, trd_value cache, trd_value update, trd_value start);
 
-/* Products. x (..., M, K) by y (..., K, N); transpose_* say that the operand is stored transposed in its last
+/* -- Products -- */
+
+/* x (..., M, K) by y (..., K, N); transpose_* say that the operand is stored transposed in its last
  * two axes. Batch axes are equal, or y is rank 2 and shared. dtype: the result's (accumulation is float32).
  */
 TRD_API trd_value trd_matmul(trd_builder *b, trd_value x, trd_value y, bool transpose_x, bool transpose_y,
@@ -100,7 +116,7 @@ TRD_API trd_value trd_linear(trd_builder *b, trd_value x, trd_value weight);
  * adds it in place (beta = 1); an accumulator that is a constant 0 is defined instead of added to. */
 TRD_API trd_value trd_accumulate(trd_builder *b, trd_value accumulator, trd_value x);
 
-/* Fused ops */
+/* -- Fused ops -- */
 
 /* What attention, rope and losses need to know of the rows of a batch. */
 typedef struct trd_rows {
@@ -114,15 +130,20 @@ TRD_API trd_value trd_rms_norm(trd_builder *b, trd_value x, trd_value scale, dou
 /* silu(gate) * up, elementwise. Shazeer 2020. */
 TRD_API trd_value trd_swiglu(trd_builder *b, trd_value gate, trd_value up);
 
-/* Rotary embedding options. Su et al. 2021; scaling "llama3" as published with Llama 3.1. */
-typedef enum trd_rope_scaling { TRD_ROPE_DEFAULT, TRD_ROPE_LINEAR, TRD_ROPE_LLAMA3 } trd_rope_scaling;
+/* How a rotary embedding is stretched for longer sequences. */
+typedef enum trd_rope_scaling {
+    TRD_ROPE_DEFAULT, /* not at all */
+    TRD_ROPE_LINEAR,  /* positions are divided by factor */
+    TRD_ROPE_LLAMA3   /* long waves by factor, short ones not, as published with Llama 3.1 */
+} trd_rope_scaling;
+/* Rotary embedding options, named as in a hub config. Su et al. 2021. */
 typedef struct trd_rope_options {
-    double theta;
-    trd_rope_scaling scaling;
-    double factor;
-    double low_freq_factor;
-    double high_freq_factor;
-    double original_max_position_embeddings;
+    double theta;                            /* base of the frequencies */
+    trd_rope_scaling scaling;                /* the four below belong to linear (factor) and llama3 (all) */
+    double factor;                           /* of the stretch */
+    double low_freq_factor;                  /* waves longer than original / this are stretched in full */
+    double high_freq_factor;                 /* waves shorter than original / this are left alone */
+    double original_max_position_embeddings; /* "original" above: the length trained on before */
     double partial_rotary_factor; /* share of the head that is rotated, from the front; 0 or 1: all */
 } trd_rope_options;
 /* x (B, T, H, D) rotated by rows.positions, halves paired (i, i + D/2) as in hub checkpoints. */

@@ -20,9 +20,10 @@ extern "C" {
  * a run is resumed, lines of later steps than the checkpoint's and a torn last line are taken out. */
 TRD_API trd_status trd_report_jsonl(const char *path, trd_metric_sink *sink);
 
-/* Event files in folder, tags train/<name> and eval/<name>; every begin starts a fresh file. */
+/* Event files in folder, tags "train/NAME" and "eval/NAME"; every begin starts a fresh file. */
 TRD_API trd_status trd_report_tensorboard(const char *folder, trd_metric_sink *sink);
 
+/* Where progress goes and what it looks like. */
 typedef struct trd_progress_options {
     FILE *output;       /* stays the caller's */
     bool terminal;      /* a bar that is redrawn in place; else plain lines */

@@ -10,6 +10,7 @@
 extern "C" {
 #endif
 
+/* Marks what the shared library exports. */
 #if defined(__GNUC__)
 #define TRD_API __attribute__((visibility("default")))
 #else
@@ -32,6 +33,7 @@ extern "C" {
     X(END, "end of data")                                                                                    \
     X(INTERNAL, "internal error")
 
+/* TRD_OK, TRD_INVALID_ARGUMENT and so on, as listed in TRD_STATUS_LIST. */
 typedef enum trd_status {
 #define TRD_STATUS_ENUM(name, text) TRD_##name,
     TRD_STATUS_LIST(TRD_STATUS_ENUM)

@@ -14,22 +14,23 @@
 extern "C" {
 #endif
 
+/* Opaque: trd_tokenizer_open makes one, trd_tokenizer_close frees it. */
 typedef struct trd_tokenizer trd_tokenizer;
 
 /* A growing list of token ids. Zero-initialize; free with trd_ids_free. */
 typedef struct trd_ids {
-    int32_t *ids;
+    int32_t *ids;       /* count of them */
     uint8_t *loss_mask; /* filled by trd_tokenizer_chat: 1 where the token carries loss; else NULL */
-    size_t count;
-    size_t capacity;
+    size_t count;       /* ids in use */
+    size_t capacity;    /* ids there is room for */
 } trd_ids;
 
-TRD_API void trd_ids_free(trd_ids *ids);
+TRD_API void trd_ids_free(trd_ids *ids); /* frees what the list holds and zeroes it */
 
 /* Opens path: a tokenizer.json, a folder that holds one (tokenizer_config.json beside it is read for the chat
  * template and the special tokens), or a GGUF file. Errors: TRD_NOT_FOUND, TRD_CORRUPT, TRD_UNSUPPORTED. */
 TRD_API trd_status trd_tokenizer_open(const char *path, trd_tokenizer **tokenizer);
-TRD_API void trd_tokenizer_close(trd_tokenizer *tokenizer);
+TRD_API void trd_tokenizer_close(trd_tokenizer *tokenizer); /* NULL is fine */
 
 TRD_API int32_t trd_tokenizer_vocab_size(const trd_tokenizer *tokenizer); /* highest id + 1 */
 TRD_API int32_t trd_tokenizer_bos(const trd_tokenizer *tokenizer);        /* -1: none */
@@ -48,11 +49,12 @@ TRD_API trd_status trd_tokenizer_encode(const trd_tokenizer *tokenizer, const ch
  * keep_special, else left out. An id outside the vocabulary is TRD_INVALID_ARGUMENT. */
 TRD_API trd_status trd_tokenizer_decode(const trd_tokenizer *tokenizer, const int32_t *ids, size_t count,
                                         bool keep_special, char **text, size_t *bytes);
-TRD_API void trd_text_free(char *text);
+TRD_API void trd_text_free(char *text); /* any text the library hands over; NULL is fine */
 
+/* One turn of a conversation. */
 typedef struct trd_message {
-    const char *role; /* "system", "user", "assistant" (others as the template allows) */
-    const char *content;
+    const char *role;    /* "system", "user", "assistant" (others as the template allows) */
+    const char *content; /* the turn's text */
 } trd_message;
 
 /* Name of the chat template in use ("smollm2", "qwen2.5", "qwen3", "llama3"), NULL when the file has none.
