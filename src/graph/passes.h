@@ -23,8 +23,8 @@ trd_status trd__fuse_accumulate(trd__program *program);
  * nodes may be recomputed; minimal: keeps products and layer boundaries; full: keeps layer boundaries only.
  * Bits do not change. Run cse before it, fuse_accumulate and dce after it. */
 trd_status trd__remat(trd__program *program, trd__remat_policy policy);
-/* Moves the nodes behind the first `kept` as early as they can run: a gradient that only its update reads then
- * dies where it is formed. */
+/* Moves the nodes behind the first `kept` as early as they can run: a gradient that only its update reads
+ * then dies where it is formed. */
 trd_status trd__hoist(trd__program *program, int kept);
 double trd__program_flops(const trd__program *program);
 uint64_t trd__program_fingerprint(const trd__program *program); /* of structure, attributes, bindings */
