@@ -1,5 +1,6 @@
 /* A run's identity across restarts: every key that is not free, as "key=value" lines, and what a difference
  * means. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -35,9 +36,28 @@ static bool lookup(const char *fingerprint, const char *key, const char **value,
     return false;
 }
 
+/* Keys that may not differ and do, for one message: the first are told, all are counted. */
+enum { SHOWN = 6 };
+typedef struct differences {
+    char text[768];
+    size_t used;
+    int count;
+} differences;
+
+static void add_difference(differences *d, const char *key, int before_length, const char *before,
+                           int now_length, const char *now)
+{
+    size_t room = sizeof d->text - d->used;
+    if (++d->count > SHOWN) return;
+    int wrote = snprintf(d->text + d->used, room, "%s%s was %.*s in the checkpoint and is %.*s now",
+                         d->used ? "; " : "", key, before_length, before, now_length, now);
+    if (wrote > 0) d->used += (size_t)wrote < room ? (size_t)wrote : room - 1;
+}
+
 trd_status trd__config_compare(void *user, const char *saved, const char *current)
 {
     const trd_config *config = user;
+    differences fixed = {.count = 0};
     for (int i = 0; i < trd__key_count(); i++) {
         const trd__key *key = trd__key_at(i);
         const char *before = NULL, *now = NULL;
@@ -47,14 +67,15 @@ trd_status trd__config_compare(void *user, const char *saved, const char *curren
         if (!lookup(current, key->name, &now, &now_length)) continue;
         if (before_length == now_length && strncmp(before, now, now_length) == 0) continue;
         if (key->resume == TRD__RESUME_FIXED)
-            return trd__fail(
-                TRD_INVALID_ARGUMENT,
-                "resuming: %s was %.*s in the checkpoint and is %.*s now; set it back, or give another "
-                "run_name",
-                key->name, (int)before_length, before, (int)now_length, now);
-        trd__log(&config->engine.log, TRD_LOG_WARNING,
-                 "resuming: %s was %.*s and is %.*s now; results may differ in their last bits", key->name,
-                 (int)before_length, before, (int)now_length, now);
+            add_difference(&fixed, key->name, (int)before_length, before, (int)now_length, now);
+        else
+            trd__log(&config->engine.log, TRD_LOG_WARNING,
+                     "resuming: %s was %.*s and is %.*s now; results may differ in their last bits",
+                     key->name, (int)before_length, before, (int)now_length, now);
     }
-    return TRD_OK;
+    if (fixed.count == 0) return TRD_OK;
+    char more[48] = "";
+    if (fixed.count > SHOWN) snprintf(more, sizeof more, "; and %d more keys", fixed.count - SHOWN);
+    return trd__fail(TRD_INVALID_ARGUMENT, "resuming: %s%s; set %s back, or give another run_name",
+                     fixed.text, more, fixed.count == 1 ? "it" : "them");
 }

@@ -159,6 +159,7 @@ typedef struct trd__host_metric {
     const char *name;
     trd_aggregation aggregation;
     bool weighted; /* value and denominator are sums, divided once */
+    bool folded;   /* by the caller's function, which a restored one gets from its next call */
     trd_fold_function fold;
     double value, denominator, eps, min_denom;
     int count;
@@ -396,6 +397,8 @@ trd_status trd__weights_load_model(trd_engine *engine);  /* model (and config) f
 trd_status trd__weights_fill(trd_engine *engine);        /* parameters loaded or drawn */
 trd_status trd__weights_fill_states(trd_engine *engine); /* the model's state as it begins */
 void trd__weights_release(trd_engine *engine);
+/* Writes an array of the entry's shape into entry i of a state set, converted where its dtype is another. */
+trd_status trd__state_write_array(trd_engine *engine, trd__role role, int i, const trd_array *array);
 
 /* saver.c */
 trd_status trd__saver_create(trd_engine *engine); /* locks the run folder unless read-only, opens the store */
@@ -414,5 +417,23 @@ const char *trd__saved_name(trd__role role, const char *entry, char *text, size_
 /* state.c */
 /* state.json's text in *writer, which the caller frees. */
 trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_writer *writer);
+
+/* state_metrics.c */
+typedef struct trd__saved_metrics {
+    trd__tally tally; /* this and what follows up to flops: of an unfinished step */
+    trd__micro_pair *pairs;
+    int64_t pair_count, tokens;
+    double denominator, eps, min_denom, flops;
+    trd__host_metric recorded[TRD__HOST_METRICS];
+    int recorded_count;
+    trd__metric_record *history; /* oldest first */
+    int history_count;
+} trd__saved_metrics;
+void trd__state_write_metrics(const trd_engine *engine, trd__json_writer *writer); /* members of state.json */
+/* Reads them into *saved, which starts zeroed and is freed by the caller also after a failure. */
+trd_status trd__state_read_metrics(trd_engine *engine, trd__json root, int64_t micro_step,
+                                   trd__saved_metrics *saved);
+void trd__state_apply_metrics(trd_engine *engine, const trd__saved_metrics *saved);
+void trd__saved_metrics_free(trd__saved_metrics *saved);
 
 #endif

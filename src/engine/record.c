@@ -38,8 +38,10 @@ static trd_status find(trd_engine *engine, const char *name, const trd__host_met
     for (int i = 0; i < record->host_count; i++) {
         trd__host_metric *metric = *out = &record->host[i];
         if (metric->name != full) continue;
+        if (metric->folded && !metric->fold)
+            metric->fold = like->fold; /* a function is not in a checkpoint */
         if (metric->aggregation == like->aggregation && metric->weighted == like->weighted &&
-            metric->fold == like->fold)
+            metric->folded == like->folded && metric->fold == like->fold)
             return TRD_OK;
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "recording \"%s\": expected the kind and aggregation it was first recorded with",
@@ -52,6 +54,12 @@ static trd_status find(trd_engine *engine, const char *name, const trd__host_met
     **out = *like;
     (*out)->name = full;
     return TRD_OK;
+}
+
+/* A value inside a step is in the checkpoint of that step. */
+static void note_recorded(trd_engine *engine)
+{
+    if (engine->micro_step) engine->dirty = true;
 }
 
 static trd_status check_name(trd_engine *engine, const char *name)
@@ -75,6 +83,7 @@ static trd_status record_one(trd_engine *engine, const char *name, const trd_rec
     aggregate(metric, value->value * scale);
     metric->denominator += summed ? value->denominator : 0;
     metric->count++;
+    note_recorded(engine);
     return TRD_OK;
 }
 
@@ -113,9 +122,10 @@ trd_status trd_engine_record_folded(trd_engine *engine, const char *name, double
                                     trd_fold_function fold, void *user)
 {
     TRD_TRY(check_name(engine, name));
-    trd__host_metric *metric, like = {.aggregation = TRD_AGGREGATE_LAST, .fold = fold};
+    trd__host_metric *metric, like = {.aggregation = TRD_AGGREGATE_LAST, .folded = true, .fold = fold};
     TRD_TRY(find(engine, name, &like, &metric));
     metric->value = fold(user, metric->value, value, metric->count++);
+    note_recorded(engine);
     return TRD_OK;
 }
 

@@ -1,71 +1,16 @@
 /* state.json: what a checkpoint holds beside its tensors, and restoring both. Invariants: numbers are written
  * so that they read back to the bit; a restore checks everything before it changes anything. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "base/name_list.h"
 #include "base/shape.h"
 #include "checkpoint/store.h"
 #include "engine/internal.h"
 
 enum { FORMAT = 1 };
-
-static void write_micro_batches(const trd_engine *engine, trd__json_writer *w)
-{
-    const trd__metrics *m = &engine->metrics;
-    trd__json_put_f64(w, "accumulated_denominator", m->train.denominator);
-    trd__json_put_f64(w, "loss_eps", engine->step_eps);
-    trd__json_put_f64(w, "loss_min_denom", engine->step_min_denom);
-    trd__json_write_key(w, "micro_batches");
-    trd__json_open_array(w);
-    for (int64_t i = 0; i < m->pair_count; i++) {
-        trd__json_open_object(w);
-        trd__json_put_f64(w, "unreduced_sum", m->pairs[i].unreduced_sum);
-        trd__json_put_f64(w, "denominator", m->pairs[i].denominator);
-        trd__json_close(w);
-    }
-    trd__json_close(w);
-    trd__json_write_key(w, "aux_metrics");
-    trd__json_open_array(w);
-    for (int i = 0; i < m->train.aux_count; i++) {
-        const trd__weighted_sum *aux = &m->train.aux[i];
-        size_t prefix = engine->options.metrics_prefix ? strlen(engine->options.metrics_prefix) : 0;
-        trd__json_open_object(w);
-        trd__json_put_string(w, "name", aux->name + prefix);
-        trd__json_put_f64(w, "sum", aux->sum);
-        trd__json_put_f64(w, "denominator", aux->denominator);
-        trd__json_put_f64(w, "eps", aux->eps);
-        trd__json_put_f64(w, "min_denom", aux->min_denom);
-        trd__json_close(w);
-    }
-    trd__json_close(w);
-    trd__json_put_i64(w, "tokens", (int64_t)engine->current.tokens);
-    trd__json_put_f64(w, "flops", engine->current.flops);
-}
-
-static void write_history(const trd_engine *engine, trd__json_writer *w)
-{
-    const trd__metrics *m = &engine->metrics;
-    size_t prefix = engine->options.metrics_prefix ? strlen(engine->options.metrics_prefix) : 0;
-    trd__json_write_key(w, "metrics_history");
-    trd__json_open_array(w);
-    for (int i = 0; i < m->history_count; i++) {
-        const trd__metric_record *record = &m->history[(m->history_first + i) % TRD__HISTORY];
-        trd__json_open_object(w);
-        trd__json_put_i64(w, "step", record->step);
-        trd__json_write_key(w, "metrics");
-        trd__json_open_object(w);
-        for (int k = 0; k < record->count; k++)
-            trd__json_put_f64(w, record->metrics[k].name + prefix, record->metrics[k].value);
-        trd__json_close(w);
-        trd__json_close(w);
-    }
-    trd__json_close(w);
-}
 
 /* As text: a JSON number holds 53 bits. */
 static void write_data_hash(const trd_engine *engine, trd__json_writer *w)
@@ -92,8 +37,7 @@ trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_
     if (metadata) trd__json_put_string(w, "metadata", metadata);
     if (engine->options.fingerprint) trd__json_put_string(w, "fingerprint", engine->options.fingerprint);
     trd__json_put_string(w, "model_config", model);
-    if (engine->micro_step) write_micro_batches(engine, w);
-    write_history(engine, w);
+    trd__state_write_metrics(engine, w);
     trd__json_close(w);
     trd__free(model);
     return trd__json_finish(w);
@@ -101,51 +45,15 @@ trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_
 
 /* What a checkpoint says, read before anything is changed. */
 typedef struct saved {
-    int64_t step, micro_step, total_micro_steps, data_position, tokens;
+    int64_t step, micro_step, total_micro_steps, data_position;
     uint64_t data_hash; /* 0: the checkpoint does not say */
-    double flops, denominator, eps, min_denom;
-    trd__micro_pair *pairs;
-    int64_t pair_count;
+    trd__saved_metrics metrics;
 } saved;
 
-static trd_status read_pairs(trd__json root, saved *s)
-{
-    trd__json list = trd__json_find(root, "micro_batches");
-    s->pair_count = (int64_t)trd__json_count(list);
-    s->pairs = trd__calloc((size_t)s->pair_count + 1, sizeof *s->pairs);
-    if (!s->pairs) return TRD_NO_MEMORY;
-    trd__micro_pair *pair = s->pairs;
-    for (trd__json v = trd__json_first(list); trd__json_exists(v); v = trd__json_next(v), pair++) {
-        pair->unreduced_sum = NAN; /* a sum that was not finite was written as null */
-        TRD_TRY(trd__json_opt_f64(v, "unreduced_sum", &pair->unreduced_sum));
-        TRD_TRY(trd__json_get_f64(v, "denominator", &pair->denominator));
-    }
-    return TRD_OK;
-}
-
-/* The denominator of the accumulated gradients, rebuilt from the micro-batches where the field is missing. */
-static trd_status read_middle(trd__json root, saved *s)
-{
-    bool known = trd__json_exists(trd__json_find(root, "accumulated_denominator"));
-    TRD_TRY(trd__json_opt_f64(root, "accumulated_denominator", &s->denominator));
-    TRD_TRY(trd__json_opt_f64(root, "loss_eps", &s->eps));
-    TRD_TRY(trd__json_opt_f64(root, "loss_min_denom", &s->min_denom));
-    TRD_TRY(trd__json_opt_i64(root, "tokens", &s->tokens));
-    TRD_TRY(trd__json_opt_f64(root, "flops", &s->flops));
-    TRD_TRY(read_pairs(root, s));
-    if (!known && s->pair_count != s->micro_step)
-        return trd__json_fail(root, TRD_CORRUPT,
-                              "inside a step, accumulated_denominator is missing and cannot be rebuilt: "
-                              "expected %lld micro_batches, found %lld",
-                              (long long)s->micro_step, (long long)s->pair_count);
-    for (int64_t i = 0; !known && i < s->pair_count; i++) s->denominator += s->pairs[i].denominator;
-    return TRD_OK;
-}
-
-static trd_status read_counts(const trd_engine *engine, trd__json root, saved *s)
+static trd_status read_counts(trd__json root, saved *s)
 {
     int64_t format;
-    const char *optimizer = engine->options.optimizer.type, *hash = "0";
+    const char *hash = "0";
     TRD_TRY(trd__json_get_i64(root, "format", &format));
     if (format != FORMAT)
         return trd__json_fail(root, TRD_UNSUPPORTED, "format expected %d, found %lld", FORMAT,
@@ -156,12 +64,17 @@ static trd_status read_counts(const trd_engine *engine, trd__json root, saved *s
     TRD_TRY(trd__json_get_i64(root, "data_position", &s->data_position));
     TRD_TRY(trd__json_opt_string(root, "data_content_hash", &hash));
     s->data_hash = strtoull(hash, NULL, 16);
+    return TRD_OK;
+}
+
+static trd_status check_optimizer(const trd_engine *engine, trd__json root)
+{
+    const char *optimizer = engine->options.optimizer.type;
     TRD_TRY(trd__json_opt_string(root, "optimizer", &optimizer));
-    if (strcmp(optimizer, engine->options.optimizer.type) != 0)
-        return trd__json_fail(root, TRD_INVALID_ARGUMENT,
-                              "opt_type expected \"%s\" (this run's), found \"%s\"; it is fixed on resume",
-                              engine->options.optimizer.type, optimizer);
-    return s->micro_step ? read_middle(root, s) : TRD_OK;
+    if (strcmp(optimizer, engine->options.optimizer.type) == 0) return TRD_OK;
+    return trd__json_fail(root, TRD_INVALID_ARGUMENT,
+                          "opt_type expected \"%s\" (this run's), found \"%s\"; it is fixed on resume",
+                          engine->options.optimizer.type, optimizer);
 }
 
 static trd_status check_fingerprint(const trd_engine *engine, trd__json root)
@@ -186,49 +99,96 @@ static const trd_array *find_saved(const trd_engine *engine, const trd__stored *
                             trd__saved_name(role, engine->layout[role].entries[i].name, name, sizeof name));
 }
 
-static trd_status check_tensors(const trd_engine *engine, const trd__stored *stored, const saved *s)
+/* Tensors that do not fit, for one message: the first are named, all are counted. */
+typedef struct misfits {
+    char text[1400]; /* leaves room for the rest of a message */
+    size_t used;
+    int count, shown;
+} misfits;
+
+static void add_misfit(misfits *m, const char *name, const char *expected, const char *found)
 {
-    trd__name_list missing = {.count = 0};
-    size_t expected = 0;
-    for (int role = 0; role < TRD__STATE_ROLES; role++)
-        for (int i = 0; i < restored_entries(engine, s, role); i++, expected++) {
-            const trd__entry *entry = &engine->layout[role].entries[i];
-            const trd_array *array = find_saved(engine, stored, role, i);
-            char want[TRD__SHAPE_TEXT], have[TRD__SHAPE_TEXT];
-            if (!array) {
-                trd__name_list_add(&missing, entry->name);
-            } else if (array->dtype != entry->dtype || !trd__shape_equal(&array->shape, &entry->shape)) {
-                return trd__fail(TRD_SHAPE, "restoring tensor %s: expected %s %s, found %s %s", array->name,
-                                 trd_dtype_name(entry->dtype), trd__shape_text(&entry->shape, want),
-                                 trd_dtype_name(array->dtype), trd__shape_text(&array->shape, have));
-            }
-        }
-    char text[2 * TRD__NAME_LIST_TEXT];
-    if (missing.count)
-        return trd__fail(TRD_CORRUPT, "restoring: expected every tensor of the run, %s missing",
-                         trd__name_list_text(&missing, text, sizeof text));
-    if (trd__stored_count(stored) != expected)
-        return trd__fail(TRD_CORRUPT,
-                         "restoring: expected %zu tensors, found %zu: the checkpoint is of another model or "
-                         "optimizer",
-                         expected, trd__stored_count(stored));
-    return TRD_OK;
+    enum { SHOWN = 10 };
+    size_t room = sizeof m->text - m->used;
+    m->count++;
+    if (m->shown == SHOWN || m->shown < m->count - 1) return; /* once one is left out, all later ones are */
+    int wrote = snprintf(m->text + m->used, room, "%s%s (expected %s, found %s)", m->used ? "; " : "", name,
+                         expected, found);
+    if (wrote < 0 || (size_t)wrote >= room) {
+        m->text[m->used] = '\0';
+        return;
+    }
+    m->used += (size_t)wrote;
+    m->shown++;
 }
 
-static trd_status write_sets(trd_engine *engine, const trd__stored *stored, const saved *s)
+static const char *type_text(trd_dtype dtype, const trd_shape *shape, char *text, size_t bytes)
 {
-    const trd__backend_table *table = engine->backend->table;
+    char dims[TRD__SHAPE_TEXT];
+    snprintf(text, bytes, "%s %s", trd_dtype_name(dtype), trd__shape_text(shape, dims));
+    return text;
+}
+
+/* Accumulators of another grad_dtype are converted. */
+static bool fits(int role, const trd__entry *entry, const trd_array *array)
+{
+    bool float_gradient =
+        role == TRD__ROLE_GRADIENTS && (array->dtype == TRD_F32 || array->dtype == TRD_BF16);
+    return (array->dtype == entry->dtype || float_gradient) && trd__shape_equal(&array->shape, &entry->shape);
+}
+
+static void compare_entry(const trd_engine *engine, const trd__stored *stored, int role, int i, misfits *m)
+{
+    enum { TEXT = TRD__SHAPE_TEXT + 32 };
+    const trd__entry *entry = &engine->layout[role].entries[i];
+    char name[512], want[TEXT], have[TEXT];
+    trd__saved_name(role, entry->name, name, sizeof name);
+    const trd_array *array = trd__stored_find(stored, name);
+    if (array && fits(role, entry, array)) return;
+    add_misfit(m, name, type_text(entry->dtype, &entry->shape, want, sizeof want),
+               array ? type_text(array->dtype, &array->shape, have, sizeof have) : "none");
+}
+
+static bool is_expected(const trd_engine *engine, const saved *s, const char *name)
+{
+    char expected[512];
     for (int role = 0; role < TRD__STATE_ROLES; role++)
         for (int i = 0; i < restored_entries(engine, s, role); i++)
-            TRD_TRY(table->set_write(engine->backend, engine->state[role], i,
-                                     find_saved(engine, stored, role, i)->data));
-    if (!s->micro_step) return TRD_OK;
-    const trd__tally *tally = &engine->metrics.train;
+            if (strcmp(name, trd__saved_name(role, engine->layout[role].entries[i].name, expected,
+                                             sizeof expected)) == 0)
+                return true;
+    return false;
+}
+
+static trd_status check_tensors(const trd_engine *engine, const trd__stored *stored, const saved *s)
+{
+    misfits m = {.count = 0};
+    size_t expected = 0;
+    char have[TRD__SHAPE_TEXT + 32];
+    for (int role = 0; role < TRD__STATE_ROLES; role++)
+        for (int i = 0; i < restored_entries(engine, s, role); i++, expected++)
+            compare_entry(engine, stored, role, i, &m);
+    if (m.count == 0 && expected == trd__stored_count(stored)) return TRD_OK;
+    for (size_t i = 0; i < trd__stored_count(stored); i++) {
+        const trd_array *array = trd__stored_at(stored, i);
+        if (!is_expected(engine, s, array->name))
+            add_misfit(&m, array->name, "none", type_text(array->dtype, &array->shape, have, sizeof have));
+    }
+    char more[48] = "";
+    if (m.count > m.shown) snprintf(more, sizeof more, "; and %d more", m.count - m.shown);
+    return trd__fail(TRD_SHAPE,
+                     "%d tensors do not fit: the checkpoint is of another model or optimizer: %s%s", m.count,
+                     m.text, more);
+}
+
+static trd_status write_sums(trd_engine *engine, const trd__saved_metrics *s)
+{
+    const trd__backend_table *table = engine->backend->table;
     double nonempty = 0;
     for (int64_t i = 0; i < s->pair_count; i++) nonempty += s->pairs[i].denominator != 0.0;
     const double sums[TRD__SUM_COUNT] = {[TRD__SUM_DENOMINATOR] = s->denominator,
-                                         [TRD__SUM_LOSS] = tally->loss,
-                                         [TRD__SUM_MEANS] = tally->means,
+                                         [TRD__SUM_LOSS] = s->tally.loss,
+                                         [TRD__SUM_MEANS] = s->tally.means,
                                          [TRD__SUM_NONEMPTY] = nonempty};
     for (int i = 0; i < TRD__SUM_COUNT; i++)
         TRD_TRY(table->set_write(engine->backend, engine->state[TRD__ROLE_GRADIENTS],
@@ -236,58 +196,24 @@ static trd_status write_sets(trd_engine *engine, const trd__stored *stored, cons
     return TRD_OK;
 }
 
-static trd_status restore_history(trd_engine *engine, trd__json root)
+static trd_status write_sets(trd_engine *engine, const trd__stored *stored, const saved *s)
 {
-    trd__metrics *m = &engine->metrics;
-    m->history_first = m->history_count = 0;
-    m->history_dropped = 0;
-    m->latest.step = -1;
-    trd__json list = trd__json_find(root, "metrics_history");
-    for (trd__json v = trd__json_first(list); trd__json_exists(v); v = trd__json_next(v)) {
-        m->latest.count = 0;
-        TRD_TRY(trd__json_get_i64(v, "step", &m->latest.step));
-        trd__json metrics = trd__json_find(v, "metrics");
-        for (trd__json x = trd__json_first(metrics); trd__json_exists(x); x = trd__json_next(x)) {
-            double value = NAN;
-            const char *name = trd__metrics_name(engine, trd__json_key(x));
-            if (!name) return TRD_NO_MEMORY;
-            if (trd__json_kind_of(x) == TRD__JSON_NUMBER) TRD_TRY(trd__json_as_f64(x, &value));
-            if (m->latest.count < TRD__STEP_METRICS)
-                m->latest.metrics[m->latest.count++] = (trd_metric){name, value};
-        }
-        trd__metrics_history_add(engine, &m->latest);
-    }
-    return TRD_OK;
+    for (int role = 0; role < TRD__STATE_ROLES; role++)
+        for (int i = 0; i < restored_entries(engine, s, role); i++)
+            TRD_TRY(trd__state_write_array(engine, role, i, find_saved(engine, stored, role, i)));
+    return s->micro_step ? write_sums(engine, &s->metrics) : TRD_OK;
 }
 
-/* The tally of the micro-batches that are accumulated, as it was. */
-static trd_status restore_tally(trd_engine *engine, trd__json root, const saved *s)
+static void warn_converted(const trd_engine *engine, const trd__stored *stored, const saved *s)
 {
-    trd__metrics *m = &engine->metrics;
-    const trd__loss_info info = {.eps = s->eps, .min_denom = s->min_denom};
-    m->train = (trd__tally){0};
-    m->pair_count = 0;
-    TRD_TRY(trd__metrics_reserve(engine, s->pair_count));
-    for (int64_t i = 0; i < s->pair_count; i++) {
-        const double results[TRD__RESULT_COUNT] = {[TRD__RESULT_LOSS] = s->pairs[i].unreduced_sum,
-                                                   [TRD__RESULT_DENOMINATOR] = s->pairs[i].denominator};
-        m->pairs[m->pair_count++] = s->pairs[i];
-        trd__tally_add(&m->train, &info, results);
-    }
-    trd__json list = trd__json_find(root, "aux_metrics");
-    for (trd__json v = trd__json_first(list); trd__json_exists(v); v = trd__json_next(v)) {
-        const char *name;
-        trd__weighted_sum aux = {.sum = NAN};
-        TRD_TRY(trd__json_get_string(v, "name", &name));
-        aux.name = trd__metrics_name(engine, name);
-        if (!aux.name) return TRD_NO_MEMORY;
-        TRD_TRY(trd__json_opt_f64(v, "sum", &aux.sum));
-        TRD_TRY(trd__json_opt_f64(v, "denominator", &aux.denominator));
-        TRD_TRY(trd__json_opt_f64(v, "eps", &aux.eps));
-        TRD_TRY(trd__json_opt_f64(v, "min_denom", &aux.min_denom));
-        if (m->train.aux_count < TRD_MAX_AUX) m->train.aux[m->train.aux_count++] = aux;
-    }
-    return TRD_OK;
+    if (!s->micro_step || restored_entries(engine, s, TRD__ROLE_GRADIENTS) == 0) return;
+    trd_dtype now = engine->layout[TRD__ROLE_GRADIENTS].entries[0].dtype;
+    trd_dtype before = find_saved(engine, stored, TRD__ROLE_GRADIENTS, 0)->dtype;
+    if (before != now)
+        trd__log(&engine->options.log, TRD_LOG_WARNING,
+                 "restoring: the gradients of the unfinished step are %s and are converted to grad_dtype %s; "
+                 "results may differ in their last bits",
+                 trd_dtype_name(before), trd_dtype_name(now));
 }
 
 static void restore_counts(trd_engine *engine, const saved *s)
@@ -297,11 +223,6 @@ static void restore_counts(trd_engine *engine, const saved *s)
     engine->total_micro_steps = s->total_micro_steps;
     engine->data_position = (uint64_t)s->data_position;
     engine->data_hash = s->data_hash;
-    engine->step_eps = s->eps;
-    engine->step_min_denom = s->min_denom;
-    memset(&engine->current, 0, sizeof engine->current);
-    engine->current.tokens = (uint64_t)s->tokens;
-    engine->current.flops = s->flops;
     engine->dirty = false;
     engine->finish_saved_step = s->micro_step > 0;
     for (int role = 0; role < TRD__STATE_ROLES; role++) engine->state[role]->generation++;
@@ -310,15 +231,6 @@ static void restore_counts(trd_engine *engine, const saved *s)
     engine->metrics.resumed_step = s->step;
     engine->metrics.begun = false; /* sinks drop what lies past the checkpoint */
     engine->metrics.last_done_ns = 0;
-}
-
-static trd_status apply(trd_engine *engine, const trd__stored *stored, trd__json root, const saved *s)
-{
-    TRD_TRY(restore_tally(engine, root, s));
-    TRD_TRY(restore_history(engine, root));
-    TRD_TRY(write_sets(engine, stored, s));
-    restore_counts(engine, s);
-    return TRD_OK;
 }
 
 /* Queued results are published; after a device failure what is queued is lost, and the failure forgotten. */
@@ -336,18 +248,54 @@ static trd_status settle(trd_engine *engine)
     return TRD_OK;
 }
 
+/* What differs in the config and what differs in the tensors, both in one message. */
+static trd_status check_fit(trd_engine *engine, const trd__stored *stored, trd__json root, const saved *s)
+{
+    char config[512] = "";
+    trd_status of_config = check_fingerprint(engine, root);
+    if (of_config == TRD_OK) of_config = check_optimizer(engine, root);
+    if (of_config != TRD_OK) snprintf(config, sizeof config, "%s", trd_error_message());
+    trd_status of_tensors = check_tensors(engine, stored, s);
+    if (of_config == TRD_OK) return of_tensors;
+    if (of_tensors == TRD_OK) return trd__fail(of_config, "%s", config);
+    return trd__fail_in(of_config, "%s; and", config);
+}
+
+static trd_status read_saved(trd_engine *engine, const trd__stored *stored, trd__json root, saved *s)
+{
+    TRD_TRY(read_counts(root, s));
+    TRD_TRY(check_fit(engine, stored, root, s));
+    return trd__state_read_metrics(engine, root, s->micro_step, &s->metrics);
+}
+
+/* A failure to write the sets leaves them half written, so it sticks until a restore gets through. */
+static trd_status apply(trd_engine *engine, const trd__stored *stored, const saved *s)
+{
+    TRD_TRY(settle(engine));
+    warn_converted(engine, stored, s);
+    trd_status status = write_sets(engine, stored, s);
+    if (status != TRD_OK) return trd__engine_fail(engine, status, "writing the restored state");
+    trd__state_apply_metrics(engine, &s->metrics);
+    restore_counts(engine, s);
+    return TRD_OK;
+}
+
 static trd_status restore_from(trd_engine *engine, const trd__stored *stored, trd__json root, char **metadata)
 {
-    saved s = {.pairs = NULL};
     const char *text = NULL;
-    trd_status status = check_fingerprint(engine, root);
-    if (status == TRD_OK) status = read_counts(engine, root, &s);
-    if (status == TRD_OK) status = check_tensors(engine, stored, &s);
+    char *copy = NULL;
+    saved *s = trd__calloc(1, sizeof *s);
+    if (!s) return TRD_NO_MEMORY;
+    trd_status status = read_saved(engine, stored, root, s);
     if (status == TRD_OK) status = trd__json_opt_string(root, "metadata", &text);
-    if (status == TRD_OK) status = settle(engine);
-    if (status == TRD_OK) status = apply(engine, stored, root, &s);
-    trd__free(s.pairs);
-    if (status == TRD_OK && metadata && text && !(*metadata = trd__strdup(text))) status = TRD_NO_MEMORY;
+    if (status == TRD_OK && metadata && text && !(copy = trd__strdup(text))) status = TRD_NO_MEMORY;
+    if (status == TRD_OK) status = apply(engine, stored, s);
+    trd__saved_metrics_free(&s->metrics);
+    trd__free(s);
+    if (status != TRD_OK)
+        trd__free(copy);
+    else if (metadata)
+        *metadata = copy;
     return status;
 }
 

@@ -186,3 +186,17 @@ trd_status trd_engine_export(trd_engine *engine, const char *folder, trd_dtype d
     trd__free(made);
     return status;
 }
+
+trd_status trd__state_write_array(trd_engine *engine, trd__role role, int i, const trd_array *array)
+{
+    const trd__entry *entry = &engine->layout[role].entries[i];
+    const trd__backend_table *table = engine->backend->table;
+    if (array->dtype == entry->dtype)
+        return table->set_write(engine->backend, engine->state[role], i, array->data);
+    void *data = trd__alloc(trd__entry_bytes(entry), 1);
+    if (!data) return TRD_NO_MEMORY;
+    trd__convert(array->dtype, array->data, entry->dtype, data, (size_t)trd__shape_count(&entry->shape));
+    trd_status status = table->set_write(engine->backend, engine->state[role], i, data);
+    trd__free(data);
+    return status;
+}

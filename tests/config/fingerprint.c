@@ -73,7 +73,24 @@ static void by_kind_of_key(void **state)
     assert_int_equal(resume_with("data_shuffle_seed=1", &l), TRD_INVALID_ARGUMENT);
     expect_message("data_shuffle_seed was 0 in the checkpoint and is 1 now");
     assert_int_equal(resume_with("vocab_size=300", &l), TRD_INVALID_ARGUMENT);
+    assert_int_equal(resume_with("model_name=qwen3-0.6b", &l), TRD_INVALID_ARGUMENT);
+    expect_message("model_name was 'tiny' in the checkpoint and is 'qwen3-0.6b' now; set it back");
     assert_int_equal(resume_with("opt_type=sgd", &l), TRD_INVALID_ARGUMENT);
+}
+
+/* All keys that keep a run from going on are told at once. */
+static void several_keys(void **state)
+{
+    (void)state;
+    trd_config *now = config_of(NULL);
+    const trd_engine_options *e = trd_config_engine(now);
+    assert_int_equal(
+        e->compare_fingerprint(e->compare_user, "opt_type=sgd\nhead_dim=3\n", "opt_type=adamw\nhead_dim=4\n"),
+        TRD_INVALID_ARGUMENT);
+    expect_message("head_dim was 3 in the checkpoint and is 4 now; ");
+    expect_message("opt_type was sgd in the checkpoint and is adamw now");
+    expect_message("set them back");
+    trd_config_free(now);
 }
 
 /* The table's word for each key decides, for every key. */
@@ -113,6 +130,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_kind_of_key),
+        cmocka_unit_test(several_keys),
         cmocka_unit_test(every_key),
         cmocka_unit_test(keys_of_other_versions),
     };
