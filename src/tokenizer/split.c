@@ -1,9 +1,8 @@
 /* The steps of a splitter. Invariant: the pieces a step hands on are not empty and, in order, make up its
  * text; whatever a pattern does not match is a piece too. */
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/split.h"
 
-#include <pcre2.h>
+#include "base/regex.h"
 
 const char trd__pattern_gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -39,17 +38,10 @@ static trd_status append(trd__splitter *splitter, trd__split_step step)
 
 trd_status trd__splitter_add_compiled(trd__splitter *splitter, const char *pattern)
 {
-    int error;
-    PCRE2_SIZE offset;
     trd__split_step step = {.kind = TRD__SPLIT_PATTERN};
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
-                                     &error, &offset, NULL);
-    if (!code) {
-        char reason[128];
-        pcre2_get_error_message(error, (PCRE2_UCHAR *)reason, sizeof reason);
-        return trd__fail(TRD_UNSUPPORTED, "pre-tokenizer pattern \"%s\", character %zu: %s", pattern,
-                         (size_t)offset, reason);
-    }
+    pcre2_code *code;
+    TRD_TRY(
+        trd__regex_compile(pattern, PCRE2_UTF | PCRE2_UCP, TRD_UNSUPPORTED, "pre-tokenizer pattern", &code));
     /* Without a compiler for this processor the pattern is interpreted: slower, the same matches. */
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     step.code = code;
@@ -209,6 +201,8 @@ static trd_status cut_pattern(const cut *c, int step, const uint8_t *text, size_
             found = pcre2_match(code, text, bytes, from, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | PCRE2_NO_JIT,
                                 c->match, NULL);
         if (found == PCRE2_ERROR_NOMATCH) return cut_from(c, step + 1, text + at, bytes - at);
+        if (found == PCRE2_ERROR_NOMEMORY)
+            return trd__fail(TRD_NO_MEMORY, "pre-tokenizer pattern: no memory to match it");
         if (found < 0)
             return trd__fail(TRD_UNSUPPORTED, "pre-tokenizer pattern: matching failed with PCRE2 error %d",
                              found);
@@ -236,11 +230,10 @@ trd_status trd__split(const trd__splitter *splitter, const uint8_t *text, size_t
                       void *context)
 {
     cut c = {splitter, splitter->unicode, sink, context, NULL};
-    bool patterns = false;
-    for (int i = 0; i < splitter->count; i++) patterns |= splitter->steps[i].kind == TRD__SPLIT_PATTERN;
     if (bytes == 0) return TRD_OK;
-    if (patterns && !(c.match = pcre2_match_data_create(1, NULL)))
-        return trd__fail(TRD_NO_MEMORY, "pre-tokenizer: no memory to match patterns");
+    for (int i = 0; i < splitter->count && !c.match; i++) /* one block serves every pattern */
+        if (splitter->steps[i].kind == TRD__SPLIT_PATTERN)
+            TRD_TRY(trd__regex_match_data(splitter->steps[i].code, &c.match));
     trd_status status = cut_from(&c, 0, text, bytes);
     pcre2_match_data_free(c.match);
     return status;

@@ -1,9 +1,9 @@
 /* The list of optimizers, and which parameters decay. */
 #include "nn/optimizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <string.h>
+
+#include "base/regex.h"
 
 #define TRD_OPTIMIZER(file) extern const trd__optimizer_type trd__optimizer_##file;
 #include "nn/optim/optimizers.def"
@@ -40,22 +40,14 @@ trd__optimizer_state trd__optimizer_state_like(const trd__parameter *p, const ch
 /* No decay where pattern is found in a parameter's name. */
 static trd_status apply_mask(const char *pattern, const trd_model *model, double *decays)
 {
-    int code;
-    PCRE2_SIZE offset;
-    pcre2_code *regex = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, 0, &code, &offset, NULL);
-    if (!regex) {
-        PCRE2_UCHAR reason[128];
-        pcre2_get_error_message(code, reason, sizeof reason);
-        return trd__fail(TRD_INVALID_ARGUMENT,
-                         "adamw_mask: the regular expression \"%s\" is wrong at character "
-                         "%zu: %s",
-                         pattern, (size_t)offset + 1, (const char *)reason);
-    }
-    pcre2_match_data *match = pcre2_match_data_create(1, NULL);
-    trd_status status = match ? TRD_OK : trd__fail(TRD_NO_MEMORY, "adamw_mask: out of memory");
+    pcre2_code *regex;
+    pcre2_match_data *match = NULL;
+    TRD_TRY(trd__regex_compile(pattern, 0, TRD_INVALID_ARGUMENT, "adamw_mask", &regex));
+    trd_status status = trd__regex_match_data(regex, &match);
     for (int i = 0; !status && i < model->parameter_count; i++) {
-        const char *name = model->parameters[i].name;
-        if (pcre2_match(regex, (PCRE2_SPTR)name, strlen(name), 0, 0, match, NULL) >= 0) decays[i] = 0;
+        bool found;
+        status = trd__regex_find(regex, match, model->parameters[i].name, &found);
+        if (!status && found) decays[i] = 0;
     }
     pcre2_match_data_free(match);
     pcre2_code_free(regex);
