@@ -7,10 +7,8 @@
 #include "backend/cpu/product_rate.h"
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/rng.h"
-#include "cli/cli.h"
+#include "cli/bench.h"
 #include "cli/heap.h"
-#include "cli/run.h"
 
 enum { MOST_STEPS = 10000 };
 
@@ -25,23 +23,6 @@ typedef struct bench {
     cli_heap_counts heap; /* of all counted steps together */
     trd_plan plan;
 } bench;
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts values; share 0.5 is the median. */
-static double quantile(double *values, int64_t count, double share)
-{
-    if (count == 0) return NAN;
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    double at = share * (double)(count - 1);
-    int64_t low = (int64_t)at;
-    double high = values[low + 1 < count ? low + 1 : low];
-    return values[low] + (at - (double)low) * (high - values[low]);
-}
 
 static trd_status one_step(bench *b)
 {
@@ -60,18 +41,6 @@ static trd_status timed_step(bench *b, double *ms)
     TRD_TRY(one_step(b));
     TRD_TRY(trd_engine_wait(b->run.engine));
     *ms = 1e-6 * (double)(trd__now_ns() - start);
-    return TRD_OK;
-}
-
-static trd_status random_tokens(bench *b)
-{
-    const trd_engine_options *o = &b->run.options;
-    int64_t count = (int64_t)o->rows * o->length,
-            vocab = trd_model_describe(trd_engine_model(b->run.engine)).vocab;
-    b->tokens = trd__alloc((size_t)count, sizeof *b->tokens);
-    if (!b->tokens) return TRD_NO_MEMORY;
-    for (int64_t i = 0; i < count; i++)
-        b->tokens[i] = (int32_t)trd__rng_below(0, 0, (uint64_t)i, (uint64_t)vocab);
     return TRD_OK;
 }
 
@@ -134,7 +103,7 @@ static trd_status measure(bench *b)
 static trd_status run_bench(bench *b)
 {
     TRD_TRY(cli_run_engine(&b->run, false));
-    TRD_TRY(random_tokens(b));
+    TRD_TRY(cli_bench_tokens(&b->run, 1, &b->tokens));
     TRD_TRY(warm_up(b));
     TRD_TRY(trd_engine_plan(b->run.engine, &b->plan));
     return measure(b);
@@ -149,11 +118,11 @@ typedef struct figures {
 static figures summarize(bench *b)
 {
     const trd_engine_options *o = &b->run.options;
-    figures f = {.median_ms = quantile(b->step_ms, b->steps, 0.5),
-                 .p90_ms = quantile(b->step_ms, b->steps, 0.9),
-                 .max_ms = quantile(b->step_ms, b->steps, 1),
-                 .peak_gflops = quantile(b->rates, b->steps, 0.5),
-                 .openmp_gflops = quantile(b->openmp_rates, b->steps, 0.5),
+    figures f = {.median_ms = cli_quantile(b->step_ms, b->steps, 0.5),
+                 .p90_ms = cli_quantile(b->step_ms, b->steps, 0.9),
+                 .max_ms = cli_quantile(b->step_ms, b->steps, 1),
+                 .peak_gflops = cli_quantile(b->rates, b->steps, 0.5),
+                 .openmp_gflops = cli_quantile(b->openmp_rates, b->steps, 0.5),
                  .heap_allocations = (double)b->heap.ours / (double)b->steps,
                  .library_allocations = (double)b->heap.libraries / (double)b->steps};
     f.tokens_per_s = 1e3 * (double)o->rows * o->length * o->gradient_accumulation_steps / f.median_ms;
@@ -212,16 +181,14 @@ static trd_status print_result(bench *b, bool json)
 
 static trd_status prepare(bench *b, int words, char **argv)
 {
-    TRD_TRY(cli_run_config(&b->run, words, argv));
-    b->run.options.checkpoint_directory = NULL;
-    b->run.options.log = (trd_log_sink){0};
+    TRD_TRY(cli_bench_config(&b->run, words, argv));
     b->step_ms = trd__calloc((size_t)b->steps, sizeof *b->step_ms);
     b->rates = trd__calloc((size_t)b->steps, sizeof *b->rates);
     b->openmp_rates = trd__calloc((size_t)b->steps, sizeof *b->openmp_rates);
     return b->step_ms && b->rates && b->openmp_rates ? TRD_OK : TRD_NO_MEMORY;
 }
 
-static int run(int argc, char **argv)
+static int run_step_bench(int argc, char **argv)
 {
     bench b = {.steps = 5, .warmup = 2};
     bool json = false;
@@ -233,9 +200,8 @@ static int run(int argc, char **argv)
         {0}};
     int words, code = cli_parse(&cli_command_bench, options, argc, argv, &words);
     if (code) return code;
-    if (words < 2 || strcmp(argv[0], "step") != 0)
-        return cli_usage_error(&cli_command_bench, "expected \"step\" and a config file");
-    trd_status status = prepare(&b, words - 1, argv + 1);
+    if (!words) return cli_usage_error(&cli_command_bench, "step: needs a config file");
+    trd_status status = prepare(&b, words, argv);
     if (!status) status = run_bench(&b);
     if (!status) status = print_result(&b, json);
     if (status) code = cli_fail();
@@ -247,16 +213,38 @@ static int run(int argc, char **argv)
     return code;
 }
 
+static int run(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } parts[] = {{"step", run_step_bench}, {"ablation", cli_bench_ablation}, {"arm", cli_bench_arm}};
+    for (size_t i = 0; argc > 0 && i < sizeof parts / sizeof *parts; i++)
+        if (strcmp(argv[0], parts[i].name) == 0) return parts[i].run(argc - 1, argv + 1);
+    int words, code = cli_parse(&cli_command_bench, (const cli_option[]){{0}}, argc, argv, &words);
+    return code ? code
+                : cli_usage_error(&cli_command_bench, "expected \"step\" or \"ablation\" and a config file");
+}
+
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "speed, memory and host cost of training steps",
-    .usage = "step CONFIG.yml [key=value ...] [--steps N] [--warmup N] [--train-step] [--json]",
-    .help = "Trains on random tokens with every loss weight 1 and compares the step's rate with the product "
-            "rate: what the\n"
-            "machine reaches on the model's own matrix products, sampled between the steps "
-            "(docs/benchmarks.md).\n\n"
-            "  --steps N      counted steps, default 5\n"
-            "  --warmup N     steps before them, default 2\n"
-            "  --train-step   forward, backward and update as one program\n"
-            "  --json         one JSON object",
+    .usage = "step|ablation CONFIG.yml [key=value ...] [OPTION ...]",
+    .help =
+        "Trains on random tokens with every loss weight 1 (docs/benchmarks.md).\n\n"
+        "bench step CONFIG.yml: a step's rate beside the product rate: what the machine reaches on the "
+        "model's own matrix\n"
+        "products, sampled between the steps.\n"
+        "  --steps N      counted steps, default 5\n"
+        "  --warmup N     steps before them, default 2\n"
+        "  --train-step   forward, backward and update as one program\n"
+        "  --json         one JSON object\n\n"
+        "bench ablation CONFIG.yml: each diagnostic switch, and all of them, against the default, with 1 "
+        "and with 8\n"
+        "micro-batches a step; fails where losses or programs differ that must not. Each arm is a process "
+        "of its own,\n"
+        "`treadle bench arm`, which runs a loop for each line on its standard input.\n"
+        "  --steps N      steps of a loop, default 23\n"
+        "  --rounds N     loops of each arm, taken in turn; medians are printed; default 3\n"
+        "  --json         one JSON object",
     .run = run};
