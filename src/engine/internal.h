@@ -313,6 +313,7 @@ typedef struct trd__trace {
     trd_inputs inputs;
     trd_value *parameters;
     bool differentiated;
+    int backward_end; /* nodes of the graph once all gradients are formed */
 } trd__trace;
 trd_value trd__trace_input(trd__trace *trace, trd__role role, int entry);
 /* Makes value an output; nothing for a role that the program does not bind. */

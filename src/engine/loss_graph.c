@@ -161,6 +161,7 @@ static trd_status add_gradients(trd__trace *trace, bool accumulate, trd_value lo
     }
     TRD_TRY(trd_builder_status(b));
     TRD_TRY(trd__autodiff(b, loss, gradients, count));
+    trace->backward_end = b->graph.node_count;
     for (int i = 0; i < trace->program->output_count; i++)
         trace->program->outputs[i].value = trd__autodiff_current(b, trace->program->outputs[i].value);
     for (int i = 0; i < count; i++) {

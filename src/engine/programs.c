@@ -153,9 +153,8 @@ static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled
         for (size_t i = 0; i < TRD__SUM_COUNT; i++)
             sums[i] = trd__trace_input(trace, TRD__ROLE_GRADIENTS, (int)(count + i));
     }
-    int formed = trace->program->builder->graph.node_count;
     TRD_TRY(trd__trace_update(trace, compiled->loss.eps, compiled->loss.min_denom, gradients, sums));
-    return kind == TRD__PROGRAM_TRAIN_STEP ? trd__hoist(trace->program, formed) : TRD_OK;
+    return kind == TRD__PROGRAM_TRAIN_STEP ? trd__hoist(trace->program, trace->backward_end) : TRD_OK;
 }
 
 static trd_status compile(trd_engine *engine, const trd__family *family, trd__program_kind kind,
