@@ -107,6 +107,4 @@ struct trd__set {
 trd_status trd__backend_create(const trd__backend_options *options, trd__backend **backend);
 void trd__backend_free(trd__backend *backend); /* NULL is fine */
 
-int trd__set_find(const trd__set *set, const char *name); /* entry number, -1: none */
-
 #endif

@@ -30,10 +30,3 @@ void trd__backend_free(trd__backend *backend)
 {
     if (backend) backend->table->free(backend);
 }
-
-int trd__set_find(const trd__set *set, const char *name)
-{
-    for (int i = 0; i < set->entry_count; i++)
-        if (strcmp(set->entries[i].name, name) == 0) return i;
-    return -1;
-}

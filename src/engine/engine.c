@@ -141,13 +141,24 @@ static trd_status create_optimizer(trd_engine *engine)
     return trd__optimizer_decays(o, engine->model, engine->decays);
 }
 
-static trd_status create_sets(trd_engine *engine)
+static trd_status create_state_set(trd_engine *engine, trd__role role)
 {
     static const char *const names[TRD__STATE_ROLES] = {"params", "optimizer", "gradients", "model_state"};
+    const trd__layout *layout = &engine->layout[role];
+    return engine->backend->table->set_create(engine->backend, names[role], layout->entries, layout->count,
+                                              &engine->state[role]);
+}
+
+trd_status trd__engine_reserve_gradients(trd_engine *engine)
+{
+    return engine->state[TRD__ROLE_GRADIENTS] ? TRD_OK : create_state_set(engine, TRD__ROLE_GRADIENTS);
+}
+
+static trd_status create_sets(trd_engine *engine)
+{
     const trd__backend_table *table = engine->backend->table;
-    for (int role = 0; role < TRD__STATE_ROLES; role++)
-        TRD_TRY(table->set_create(engine->backend, names[role], engine->layout[role].entries,
-                                  engine->layout[role].count, &engine->state[role]));
+    for (trd__role role = 0; role < TRD__STATE_ROLES; role++)
+        if (role != TRD__ROLE_GRADIENTS || !trd__loop_fuses(engine)) TRD_TRY(create_state_set(engine, role));
     const trd__layout *contribution = &engine->layout[TRD__ROLE_CONTRIBUTION];
     if (engine->options.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE])
         TRD_TRY(table->set_create(engine->backend, "contribution", contribution->entries, contribution->count,

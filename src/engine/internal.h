@@ -297,6 +297,8 @@ void trd__engine_destroy_bare(trd_engine *engine); /* NULL is fine */
 trd_status trd__engine_fail(trd_engine *engine, trd_status status, const char *doing);
 /* What every call checks first: the sticky failure, then a deferred one (told once). */
 trd_status trd__engine_check(trd_engine *engine);
+/* The gradients set, made when it is first needed: a run of train_steps may never need it. */
+trd_status trd__engine_reserve_gradients(trd_engine *engine);
 void trd__engine_defer(trd_engine *engine, trd_status status); /* keeps the thread's message */
 
 /* layout.c */
@@ -330,6 +332,8 @@ const char *trd__program_name(trd__program_kind kind);
 /* How a program binds a role's set, 0: not at all. A run's sets are those it binds, in role order. */
 trd__access trd__program_access(const trd_engine *engine, trd__program_kind kind, trd__role role);
 bool trd__consumes_gradients(const trd_engine *engine); /* train_step does, so it needs no gradients set */
+/* The train loop runs train_step, because that saves the gradients set. */
+bool trd__loop_fuses(const trd_engine *engine);
 void trd__forward_free(trd_engine *engine, trd__forward *forward);
 void trd__family_free(trd_engine *engine, trd__family *family);
 trd_status trd__family_find(trd_engine *engine, const trd_batch *batch, trd__family **family);

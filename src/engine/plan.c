@@ -18,7 +18,15 @@ static uint64_t set_bytes(const trd_engine *engine, const trd__layout *layout)
 static trd_status add_programs(trd_engine *engine, trd__family *family, trd_plan *plan)
 {
     const trd_engine_options *o = &engine->options;
-    const trd__compiled *first, *accum, *update, *eval;
+    const trd__compiled *first, *accum, *update, *eval, *fused;
+    if (trd__loop_fuses(engine)) {
+        TRD_TRY(trd__program_get(engine, family, TRD__PROGRAM_TRAIN_STEP, &fused));
+        TRD_TRY(trd__program_get(engine, family, TRD__PROGRAM_EVAL, &eval));
+        add_program(fused, plan);
+        add_program(eval, plan);
+        plan->flops_per_step = fused->flops - fused->flops_per_weighted_row * o->rows;
+        return TRD_OK;
+    }
     TRD_TRY(trd__program_get(engine, family, TRD__PROGRAM_FIRST, &first));
     TRD_TRY(trd__update_get(engine, first->loss.eps, first->loss.min_denom, &update));
     TRD_TRY(trd__program_get(engine, family, TRD__PROGRAM_EVAL, &eval));
@@ -48,11 +56,13 @@ trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan)
     trd__family *family;
     TRD_TRY(trd__engine_check(engine));
     TRD_TRY(trd__family_find(engine, &batch, &family));
-    *plan = (trd_plan){.parameter_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_PARAMS]),
-                       .optimizer_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_OPTIMIZER]),
-                       .gradient_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_GRADIENTS]),
-                       .model_state_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_MODEL_STATE]),
-                       .parameters = engine->model->info.parameters};
+    *plan =
+        (trd_plan){.parameter_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_PARAMS]),
+                   .optimizer_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_OPTIMIZER]),
+                   .gradient_bytes =
+                       trd__loop_fuses(engine) ? 0 : set_bytes(engine, &engine->layout[TRD__ROLE_GRADIENTS]),
+                   .model_state_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_MODEL_STATE]),
+                   .parameters = engine->model->info.parameters};
     if (engine->options.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE]) plan->gradient_bytes *= 2;
     /* As many as trd__family_rings and the engine's creation make. */
     plan->input_bytes = (runs + 1) * set_bytes(engine, &family->inputs) +

@@ -65,6 +65,13 @@ bool trd__consumes_gradients(const trd_engine *engine)
     return o->gradient_clipping_threshold == 0 && !o->skip_step_on_spikes && !o->skip_step_on_nonfinite;
 }
 
+bool trd__loop_fuses(const trd_engine *engine)
+{
+    for (int i = 0; i < TRD_DIAGNOSTIC_COUNT; i++)
+        if (engine->options.diagnostics[i]) return false; /* they are about the pair */
+    return engine->options.gradient_accumulation_steps == 1 && trd__consumes_gradients(engine);
+}
+
 trd__access trd__program_access(const trd_engine *engine, trd__program_kind kind, trd__role role)
 {
     bool consumed = kind == TRD__PROGRAM_TRAIN_STEP && role == TRD__ROLE_GRADIENTS;

@@ -198,6 +198,7 @@ static trd_status write_sums(trd_engine *engine, const trd__saved_metrics *s)
 
 static trd_status write_sets(trd_engine *engine, const trd__stored *stored, const saved *s)
 {
+    if (s->micro_step) TRD_TRY(trd__engine_reserve_gradients(engine));
     for (int role = 0; role < TRD__STATE_ROLES; role++)
         for (int i = 0; i < restored_entries(engine, s, role); i++)
             TRD_TRY(trd__state_write_array(engine, role, i, find_saved(engine, stored, role, i)));
@@ -225,7 +226,8 @@ static void restore_counts(trd_engine *engine, const saved *s)
     engine->data_hash = s->data_hash;
     engine->dirty = false;
     engine->finish_saved_step = s->micro_step > 0;
-    for (int role = 0; role < TRD__STATE_ROLES; role++) engine->state[role]->generation++;
+    for (int role = 0; role < TRD__STATE_ROLES; role++)
+        if (engine->state[role]) engine->state[role]->generation++;
     engine->base_step = s->step;
     engine->base_generation = engine->state[TRD__ROLE_PARAMS]->generation;
     engine->metrics.resumed_step = s->step;

@@ -122,6 +122,7 @@ trd_status trd_engine_fwd_bwd(trd_engine *engine, const trd_batch *batch)
     trd__program_kind kind = adds ? TRD__PROGRAM_ACCUM : TRD__PROGRAM_FIRST;
     TRD_TRY(trd__program_get(engine, p.family, kind, &compiled));
     TRD_TRY(check_bounds(engine, compiled));
+    TRD_TRY(trd__engine_reserve_gradients(engine));
     if (engine->contribution) TRD_TRY(trd__merge_get(engine, engine->micro_step > 0, &merge));
     TRD_TRY(dispatch(engine, &p, compiled, NULL, NULL, &flight));
     if (merge) TRD_TRY(merge_contribution(engine, merge));
@@ -166,6 +167,7 @@ trd_status trd_engine_train_step(trd_engine *engine, const trd_batch *batch)
                          (long long)engine->micro_step);
     TRD_TRY(prepare(engine, batch, &p));
     TRD_TRY(trd__program_get(engine, p.family, TRD__PROGRAM_TRAIN_STEP, &compiled));
+    if (!trd__consumes_gradients(engine)) TRD_TRY(trd__engine_reserve_gradients(engine));
     double learning_rate = trd_schedule_value(&engine->options.schedule, engine->step);
     TRD_TRY(trd__queue_admit(engine));
     TRD_TRY(next_scalars(engine, learning_rate, &scalars));

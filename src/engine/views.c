@@ -1,5 +1,7 @@
 /* Live views of the state, and handles that know when their array is gone. Invariant: the step path publishes
  * nothing; a read waits for the work that touches the set, so a view is always current. */
+#include <string.h>
+
 #include "engine/internal.h"
 
 static trd_status check_view(trd_view view, int i)
@@ -49,7 +51,10 @@ trd_array trd_view_describe(trd_view view, int i)
 
 int trd_view_find(trd_view view, const char *name)
 {
-    return trd__set_find(view.engine->state[view.set], name);
+    const trd__layout *layout = &view.engine->layout[view.set];
+    for (int i = 0; i < layout->count; i++)
+        if (strcmp(layout->entries[i].name, name) == 0) return i;
+    return -1;
 }
 
 trd_status trd_view_read(trd_view view, int i, void *data)
@@ -60,17 +65,22 @@ trd_status trd_view_read(trd_view view, int i, void *data)
     return status == TRD_OK ? TRD_OK : trd__engine_fail(engine, status, "reading state");
 }
 
+static uint64_t generation(trd_view view)
+{
+    const trd__set *set = view.engine->state[view.set];
+    return set ? set->generation : 0; /* gradients that were never needed */
+}
+
 trd_handle trd_view_handle(trd_view view, int i)
 {
-    return (trd_handle){view, i, view.engine->state[view.set]->generation};
+    return (trd_handle){view, i, generation(view)};
 }
 
 trd_status trd_handle_read(trd_handle handle, void *data)
 {
     const trd_engine *engine = handle.view.engine;
     int set = handle.view.set;
-    if (handle.generation == engine->state[set]->generation)
-        return trd_view_read(handle.view, handle.index, data);
+    if (handle.generation == generation(handle.view)) return trd_view_read(handle.view, handle.index, data);
     const char *name = trd_view_describe(handle.view, handle.index).name;
     if (set == TRD__ROLE_GRADIENTS || set == TRD__ROLE_MODEL_STATE)
         return trd__fail(TRD_DELETED, "reading \"%s\": deleted by a later micro-batch, update or restore",

@@ -224,9 +224,37 @@ static void plan_is_what_is_held(void **state)
         }
 }
 
+/* A step that consumes its gradients books none, until somebody wants them. */
+static void train_step_books_no_gradients(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_adamw();
+    o.gradient_clipping_threshold = 0;
+    o.skip_step_on_nonfinite = false;
+    test_batch b;
+    trd_plan plan;
+    trd_engine *engine = test_engine(&o);
+    OK(trd_engine_train_step(engine, test_batch_fill(&b, 1)));
+    OK(trd_engine_eval_begin(engine));
+    OK(trd_engine_eval_step(engine, &b.batch));
+    OK(trd_engine_eval_end(engine));
+    OK(trd_engine_plan(engine, &plan));
+    assert_int_equal(plan.gradient_bytes, 0);
+    assert_int_equal(plan.peak_bytes, engine->backend->table->stats(engine->backend).memory_bytes);
+    trd_view gradients = trd_engine_gradients(engine);
+    trd_handle handle = trd_view_handle(gradients, 0);
+    float value[TEST_VOCAB * 64];
+    assert_int_equal(trd_view_read(gradients, 0, value), TRD_STATE);
+    OK(trd_engine_fwd_bwd(engine, &b.batch));
+    OK(trd_view_read(gradients, trd_view_find(gradients, "model.norm.weight"), value));
+    assert_int_equal(trd_handle_read(handle, value), TRD_DELETED);
+    OK(trd_engine_close(engine));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(train_step_books_no_gradients),
         cmocka_unit_test(handles_know_their_end),
         cmocka_unit_test(gradients_live_within_a_step),
         cmocka_unit_test(counts),
