@@ -2,8 +2,8 @@
  *
  * Conventions: shapes are given as (B, T, C). Binary ops broadcast as NumPy does and need equal dtypes; a
  * mixed pair is an error, trd_cast converts. Comparison results are bool. Float math is done in float32
- * (float64 for float64 inputs) and rounded once to the result's dtype. All float ops are differentiable
- * unless said. */
+ * (float64 for float64 inputs) and rounded once to the result's dtype; i32 wraps around. All float ops are
+ * differentiable unless said. */
 #ifndef TREADLE_OPS_H
 #define TREADLE_OPS_H
 
@@ -51,6 +51,10 @@ TRD_API trd_value trd_min(trd_builder *b, trd_value x, trd_value y); /* the smal
 TRD_API trd_value trd_pow(trd_builder *b, trd_value x, trd_value y); /* x^y */
 TRD_API trd_value trd_and(trd_builder *b, trd_value x, trd_value y); /* of bools */
 TRD_API trd_value trd_or(trd_builder *b, trd_value x, trd_value y);  /* of bools */
+/* On the 32 bits of i32 operands; shifts are by y modulo 32. */
+TRD_API trd_value trd_xor(trd_builder *b, trd_value x, trd_value y);         /* exclusive or */
+TRD_API trd_value trd_shift_left(trd_builder *b, trd_value x, trd_value y);  /* x 2^y */
+TRD_API trd_value trd_shift_right(trd_builder *b, trd_value x, trd_value y); /* zeros come in above */
 
 /* -- Comparisons -> bool, not differentiable -- */
 
@@ -129,6 +133,14 @@ typedef struct trd_rows {
 TRD_API trd_value trd_rms_norm(trd_builder *b, trd_value x, trd_value scale, double eps);
 /* silu(gate) * up, elementwise. Shazeer 2020. */
 TRD_API trd_value trd_swiglu(trd_builder *b, trd_value gate, trd_value up);
+
+/* x / (1 - rate) where an element is kept, else 0; it is kept with probability 1 - rate, which lies in (0,
+ * 1]. Which elements are kept is a function of (seed, counter, site, place in x) alone, drawn from
+ * Threefry-2x32 (Salmon et al. 2011): no mask is stored, and the gradient draws it again. counter () i32:
+ * another one, other masks. site: tells apart the places of a model that share seed and counter. rate 0 is x
+ * itself. Srivastava et al. 2014. */
+TRD_API trd_value trd_dropout(trd_builder *b, trd_value x, trd_value counter, double rate, uint64_t seed,
+                              int64_t site);
 
 /* How a rotary embedding is stretched for longer sequences. */
 typedef enum trd_rope_scaling {

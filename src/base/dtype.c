@@ -131,6 +131,9 @@ void trd__convert(trd_dtype from, const void *source, trd_dtype to, void *target
     } else if (from == TRD_F32 && to == TRD_BF16) {
         for (size_t i = 0; i < count; i++)
             ((trd__bf16 *)target)[i] = trd__f32_to_bf16(((const float *)source)[i]);
+    } else if (from == TRD_I64 && to == TRD_I32) {
+        for (size_t i = 0; i < count; i++)
+            ((int32_t *)target)[i] = (int32_t)(uint32_t)((const int64_t *)source)[i];
     } else {
         for (size_t i = 0; i < count; i++) trd__store(to, target, i, trd__load(from, source, i));
     }

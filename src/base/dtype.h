@@ -54,7 +54,8 @@ trd__f16 trd__f32_to_f16(float value);
 double trd__load(trd_dtype d, const void *data, size_t i);
 void trd__store(trd_dtype d, void *data, size_t i, double value);
 
-/* Converts count elements; from and to may be any of f32, f64, bf16, f16, i32, i64, u8, bool. No overlap. */
+/* Converts count elements; from and to may be any of f32, f64, bf16, f16, i32, i64, u8, bool. No overlap.
+ * From i64 to i32 the low bits are kept; elsewhere a value must fit its new dtype. */
 void trd__convert(trd_dtype from, const void *source, trd_dtype to, void *target, size_t count);
 
 #endif

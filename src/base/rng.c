@@ -88,6 +88,24 @@ void trd__rng_permutation(uint64_t seed, uint64_t stream, uint64_t *order, size_
     }
 }
 
+void trd__threefry(const uint32_t key[2], const uint32_t counter[2], uint32_t out[2])
+{
+    static const int rotations[8] = TRD__THREEFRY_ROTATIONS;
+    const uint32_t schedule[3] = {key[0], key[1], key[0] ^ key[1] ^ TRD__THREEFRY_PARITY};
+    uint32_t x = counter[0] + schedule[0], y = counter[1] + schedule[1];
+    for (uint32_t round = 0; round < TRD__THREEFRY_ROUNDS; round++) {
+        int by = rotations[round % 8];
+        x += y;
+        y = (y << by | y >> (32 - by)) ^ x;
+        uint32_t injection = round / 4 + 1;
+        if (round % 4 != 3) continue;
+        x += schedule[injection % 3];
+        y += schedule[(injection + 1) % 3] + injection;
+    }
+    out[0] = x;
+    out[1] = y;
+}
+
 uint64_t trd__rng_stream(const char *name)
 {
     uint64_t hash = 0xcbf29ce484222325u;

@@ -16,9 +16,12 @@
     X(pow, trd_pow, TRD__FLOATS, 0, pow_base(b, x, y, dz), pow_exponent(b, x, z, dz))
 
 /* X(op, builder, dtypes, flags) */
-#define LOGICAL(X)                                                                                           \
+#define BITWISE(X)                                                                                           \
     X(and, trd_and, TRD__BOOLEAN, TRD__OP_COMMUTATIVE)                                                       \
-    X(or, trd_or, TRD__BOOLEAN, TRD__OP_COMMUTATIVE)
+    X(or, trd_or, TRD__BOOLEAN, TRD__OP_COMMUTATIVE)                                                         \
+    X(xor, trd_xor, TRD__INT32, TRD__OP_COMMUTATIVE)                                                         \
+    X(shift_left, trd_shift_left, TRD__INT32, 0)                                                             \
+    X(shift_right, trd_shift_right, TRD__INT32, 0)
 
 /* Cotangent of the operand that `wins`; a tie gives each half. */
 static trd_value chosen(trd_builder *b, trd_value wins, trd_value x, trd_value y, trd_value dz)
@@ -71,7 +74,7 @@ static trd_value pow_exponent(trd_builder *b, trd_value x, trd_value z, trd_valu
                                       .gradient = op_name##_gradient};
 DIFFERENTIABLE(DEFINE_DIFFERENTIABLE)
 
-#define DEFINE_LOGICAL(op_name, builder, dtypes, flag_set)                                                   \
+#define DEFINE_BITWISE(op_name, builder, dtypes, flag_set)                                                   \
     DEFINE_RULE(op_name, builder, dtypes)                                                                    \
     const trd_op trd__op_##op_name = {.name = #op_name,                                                      \
                                       .min_inputs = 2,                                                       \
@@ -81,4 +84,4 @@ DIFFERENTIABLE(DEFINE_DIFFERENTIABLE)
                                           TRD__OP_ELEMENTWISE | TRD__OP_NOT_DIFFERENTIABLE | (flag_set),     \
                                       .cost = TRD__COST_CHEAP,                                               \
                                       .infer = op_name##_infer};
-LOGICAL(DEFINE_LOGICAL)
+BITWISE(DEFINE_BITWISE)

@@ -74,6 +74,22 @@ static void permutations(void **state)
     assert_true(trd__rng_stream("a") != trd__rng_stream("b"));
 }
 
+/* The answers published with the generator (Random123's known-answer tests). */
+static void threefry_is_the_published_one(void **state)
+{
+    (void)state;
+    static const uint32_t known[][6] = {
+        {0, 0, 0, 0, 0x6b200159, 0x99ba4efe},
+        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x1cb996fc, 0xbb002be7},
+        {0x13198a2e, 0x03707344, 0x243f6a88, 0x85a308d3, 0xc4923a9c, 0x483df7a0}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        uint32_t out[2];
+        trd__threefry(known[i], known[i] + 2, out);
+        assert_int_equal(out[0], known[i][4]);
+        assert_int_equal(out[1], known[i][5]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -81,6 +97,7 @@ int main(void)
         cmocka_unit_test(normals_have_their_moments),
         cmocka_unit_test(normals_are_exact_enough),
         cmocka_unit_test(permutations),
+        cmocka_unit_test(threefry_is_the_published_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,9 @@
 FLOAT_OPS(BUILD)
 DEFINE_BUILD(and, trd_and)
 DEFINE_BUILD(or, trd_or)
+DEFINE_BUILD(xor, trd_xor)
+DEFINE_BUILD(shift_left, trd_shift_left)
+DEFINE_BUILD(shift_right, trd_shift_right)
 
 #define OPERAND(label, from, to, ...)                                                                        \
     {                                                                                                        \
@@ -60,7 +63,26 @@ DEFINE_BUILD(or, trd_or)
          {.name = "x", .dtype = TRD_BOOL, .shape = OP_SHAPE(5, 33), .fill = op_booleans, .high = 0.5},       \
          {.name = "y", .dtype = TRD_BOOL, .shape = OP_SHAPE(5, 1), .fill = op_booleans, .high = 0.5}}},
 
-static const op_case cases[] = {FLOAT_OPS(ROWS) INTEGERS("add_int", add) INTEGERS("sub_int", sub) INTEGERS(
-    "mul_int", mul) INTEGERS("max_int", max) INTEGERS("min_int", min) LOGICAL("and", and) LOGICAL("or", or)};
+#define BITS(op_name)                                                                                        \
+    {.name = #op_name,                                                                                       \
+     .op = &trd__op_##op_name,                                                                               \
+     .build = build_##op_name,                                                                               \
+     .operands = {{.name = "x",                                                                              \
+                   .dtype = TRD_I32,                                                                         \
+                   .shape = OP_SHAPE(5, 17),                                                                 \
+                   .fill = op_integers,                                                                      \
+                   .low = -2147483648.0,                                                                     \
+                   .high = 2147483648.0},                                                                    \
+                  {.name = "y",                                                                              \
+                   .dtype = TRD_I32,                                                                         \
+                   .shape = OP_SHAPE(17),                                                                    \
+                   .fill = op_integers,                                                                      \
+                   .low = 0,                                                                                 \
+                   .high = 32}}},
+
+static const op_case cases[] = {FLOAT_OPS(ROWS) INTEGERS("add_int", add) INTEGERS("sub_int", sub)
+                                    INTEGERS("mul_int", mul) INTEGERS("max_int", max) INTEGERS("min_int", min)
+                                        LOGICAL("and", and) LOGICAL("or", or) BITS(xor) BITS(shift_left)
+                                            BITS(shift_right)};
 
 OP_CASES_MAIN("ops/binary", cases)

@@ -1,4 +1,5 @@
-/* Kernels of the binary elementwise ops: one row an op. max and min return NaN where an operand is NaN. */
+/* Kernels of the binary elementwise ops: one row an op. max and min return NaN where an operand is NaN;
+ * integers are computed in 64 bits and keep the low ones. */
 #include <math.h>
 
 #include "backend/cpu/elementwise.h"
@@ -16,5 +17,8 @@
     X(min, SMALLER(x, y), SMALLER(x, y), SMALLER(x, y))                                                      \
     X(pow, powf(x, y), pow(x, y), x)                                                                         \
     X(and, x != 0 && y != 0, x != 0 && y != 0, x != 0 && y != 0)                                             \
-    X(or, x != 0 || y != 0, x != 0 || y != 0, x != 0 || y != 0)
+    X(or, x != 0 || y != 0, x != 0 || y != 0, x != 0 || y != 0)                                              \
+    X(xor, x, x, x ^ y)                                                                                      \
+    X(shift_left, x, x, (int64_t)((uint64_t)x << (y & 31)))                                                  \
+    X(shift_right, x, x, (uint32_t)x >> (y & 31))
 TRD__SCALAR_OPS(trd__cpu_binary, BINARY)

@@ -6,6 +6,12 @@
 
 #include "backend/cpu/kernel.h"
 
+/* What dropout draws from and decides by: ops/attrs.h. */
+typedef struct trd__dropout_draw {
+    uint32_t key[2], threshold;
+    float factor;
+} trd__dropout_draw;
+
 typedef struct trd__row_math {
     void (*widen)(const trd__bf16 *x, float *y, int64_t n);
     void (*narrow)(const float *x, trd__bf16 *y, int64_t n);
@@ -32,6 +38,8 @@ typedef struct trd__row_math {
                             int64_t n);
     /* (x, x + pairs) rotated by the angles whose cosines and sines are given */
     void (*rotate)(const float *x, const float *cosines, const float *sines, float *y, int64_t pairs);
+    /* Elements from number `first`, a multiple of TRD__DROPOUT_GROUP, on. */
+    void (*dropout)(const float *x, const trd__dropout_draw *draw, int64_t first, float *y, int64_t n);
 } trd__row_math;
 
 extern const trd__row_math trd__row_math_baseline, trd__row_math_avx2, trd__row_math_avx512;

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/row_math.h"
 #include "backend/cpu/simd.h"
+#include "base/rng.h"
 
 /* e^x of a softmax: 0 below e^-60, which no sum that holds a 1 can see. Products with what would be left down
  * there run into subnormal numbers and take a hundred times as long. */
@@ -218,6 +219,54 @@ static void rotate(const float *x, const float *cosines, const float *sines, flo
     }
 }
 
+/* trd__threefry on as many blocks as a vector has lanes. */
+static inline void threefry(const uint32_t *key, vu *x, vu *y)
+{
+    static const int rotations[8] = TRD__THREEFRY_ROTATIONS;
+    const uint32_t schedule[3] = {key[0], key[1], key[0] ^ key[1] ^ TRD__THREEFRY_PARITY};
+    vu a = *x + schedule[0], c = *y + schedule[1];
+    for (uint32_t round = 0; round < TRD__THREEFRY_ROUNDS; round++) {
+        int by = rotations[round % 8];
+        a += c;
+        c = (c << by | c >> (32 - by)) ^ a;
+        uint32_t injection = round / 4 + 1;
+        if (round % 4 != 3) continue;
+        a += schedule[injection % 3];
+        c += schedule[(injection + 1) % 3] + injection;
+    }
+    *x = a;
+    *y = c;
+}
+
+/* One group's factors: draw->factor or 0. */
+static inline void dropout_factors(const trd__dropout_draw *draw, uint32_t block, float *factors)
+{
+    const int32_t threshold = (int32_t)draw->threshold;
+    const vf factor = vset(draw->factor), zero = vset(0.0f);
+    vu lanes;
+    for (uint32_t i = 0; i < LANES; i++) lanes[i] = i;
+    for (uint32_t at = 0; at < TRD__DROPOUT_LANES; at += LANES) {
+        vu x = lanes + (block + at), y = {0};
+        threefry(draw->key, &x, &y);
+        vstore(factors + at, vselect((vi)(x >> 8) >= threshold, factor, zero));
+        vstore(factors + TRD__DROPOUT_LANES + at, vselect((vi)(y >> 8) >= threshold, factor, zero));
+    }
+}
+
+static void dropout(const float *x, const trd__dropout_draw *draw, int64_t first, float *y, int64_t n)
+{
+    float factors[TRD__DROPOUT_GROUP];
+    for (int64_t at = 0; at < n; at += TRD__DROPOUT_GROUP) {
+        dropout_factors(draw, (uint32_t)((first + at) / 2), factors);
+        int64_t count = n - at < TRD__DROPOUT_GROUP ? n - at : TRD__DROPOUT_GROUP, i = 0;
+        for (; i + LANES <= count; i += LANES) {
+            vf f = vload(factors + i);
+            vstore(y + at + i, vselect(f != 0.0f, vload(x + at + i) * f, f));
+        }
+        for (; i < count; i++) y[at + i] = factors[i] != 0.0f ? x[at + i] * factors[i] : 0.0f;
+    }
+}
+
 const trd__row_math ROW_MATH_TABLE = {.widen = widen,
                                       .narrow = narrow,
                                       .narrow_add = narrow_add,
@@ -234,4 +283,5 @@ const trd__row_math ROW_MATH_TABLE = {.widen = widen,
                                       .norm_gradient = norm_gradient,
                                       .swiglu = swiglu,
                                       .swiglu_gradient = swiglu_gradient,
-                                      .rotate = rotate};
+                                      .rotate = rotate,
+                                      .dropout = dropout};
