@@ -54,7 +54,8 @@ typedef struct trd_engine_options {
     const char *model_name;                 /* preset; NULL: taken from load_parameters_path's config.json */
     const char *load_parameters_path;       /* Hugging Face folder or GGUF; NULL: random weights */
     trd_model_overrides overrides;          /* of a preset; with load_parameters_path they must be 0 */
-    uint64_t init_weights_seed;             /* of random weights, drawn by seed and parameter name */
+    uint64_t init_weights_seed;             /* of random weights, drawn by seed and name, and of dropout */
+    double dropout_rate;                    /* of each residual branch in training; 0: none */
     trd_dtype dtype;                        /* compute */
     trd_dtype weight_dtype;                 /* storage of parameters */
     trd_dtype grad_dtype;                   /* accumulators */

@@ -104,6 +104,7 @@ static trd_status fill_engine(trd_config *config)
                                          .head_dim = v->head_dim,
                                          .vocab = v->vocab_size};
     e->init_weights_seed = (uint64_t)v->init_weights_seed;
+    e->dropout_rate = v->enable_dropout ? v->dropout_rate : 0;
     e->dtype = dtype_of(v->dtype);
     e->weight_dtype = dtype_of(v->weight_dtype);
     e->grad_dtype = dtype_of(v->grad_dtype);

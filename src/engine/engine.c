@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "engine/internal.h"
 
 trd_engine_options trd_engine_defaults(void)
@@ -83,6 +84,11 @@ static trd_status check_options(const trd_engine_options *o)
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "creating an engine: gradient_clipping_threshold expected 0 (off) or more, found %g",
                          o->gradient_clipping_threshold);
+    if (!(o->dropout_rate >= 0 && o->dropout_rate < 1))
+        return trd__fail(
+            TRD_INVALID_ARGUMENT,
+            "creating an engine: dropout_rate expected 0 (off) or more and less than 1, found %g",
+            o->dropout_rate);
     const struct {
         const char *name;
         trd_dtype value;
@@ -184,6 +190,9 @@ static trd_status create_core(trd_engine *engine)
     const trd_engine_options *o = &engine->options;
     trd__backend_options backend = {.name = o->backend, .threads = o->num_threads, .log = o->log};
     if (!engine->model) TRD_TRY(trd__weights_load_model(engine));
+    if (o->dropout_rate > 0)
+        TRD_TRY(trd__model_use_dropout(engine->model, o->dropout_rate,
+                                       trd__rng_u64(o->init_weights_seed, trd__rng_stream("dropout"), 0)));
     TRD_TRY(create_optimizer(engine));
     TRD_TRY(trd__layout_build(engine));
     return trd__backend_create(&backend, &engine->backend);

@@ -243,6 +243,26 @@ void trd__model_replace_state(const trd_inputs *in, int index, trd_value value)
     if (in->training) in->states->next[index] = value;
 }
 
+trd_status trd__model_use_dropout(trd_model *model, double rate, uint64_t seed)
+{
+    if (!model->type->dropout)
+        return trd__fail(TRD_UNSUPPORTED, "dropout_rate %g: the architecture \"%s\" has no dropout", rate,
+                         model->type->name);
+    const trd__state counter = {.name = "dropout.micro_batches", .dtype = TRD_I32};
+    model->dropout_rate = rate;
+    model->dropout_seed = seed;
+    return trd__model_declare_state(model, &counter, &model->dropout_counter);
+}
+
+trd_value trd__model_dropout(trd_builder *b, const trd_model *model, const trd_inputs *in, trd_value x,
+                             int64_t site)
+{
+    if (!in->training || model->dropout_rate == 0) return x;
+    trd_value counter = trd__model_state(b, model, in, model->dropout_counter);
+    trd__model_replace_state(in, model->dropout_counter, trd_add(b, counter, trd_scalar(b, TRD_I32, 1)));
+    return trd_dropout(b, x, counter, model->dropout_rate, model->dropout_seed, site);
+}
+
 trd_value trd_model_hidden(trd_builder *b, const trd_model *model, const trd_inputs *in)
 {
     return model->type->hidden(b, model, in);

@@ -74,6 +74,9 @@ struct trd_model {
     int parameter_count, parameter_capacity;
     trd__state *states;
     int state_count;
+    double dropout_rate; /* 0: none, and then the rest is unused */
+    uint64_t dropout_seed;
+    int dropout_counter; /* the state that counts micro-batches */
     trd_model_info info;
 };
 
@@ -82,6 +85,7 @@ struct trd__model_type {
     const char *name;       /* config.json's model_type */
     const char *class_name; /* config.json's architectures[0] */
     size_t options_size;
+    bool dropout; /* hidden applies trd__model_dropout */
     /* Reads config.json into model->options and model->info. */
     trd_status (*parse)(trd_model *model, trd__json config);
     /* Declares every parameter with trd__model_declare, in the hub's order. */
@@ -102,6 +106,12 @@ trd_status trd__model_declare_state(trd_model *model, const trd__state *state, i
 trd_value trd__model_state(trd_builder *b, const trd_model *model, const trd_inputs *in, int index);
 /* Its successor, of the same type. Outside training nothing happens. */
 void trd__model_replace_state(const trd_inputs *in, int index, trd_value value);
+/* Before anyone else sees the model: rate in (0, 1). TRD_UNSUPPORTED where the architecture has no dropout. */
+trd_status trd__model_use_dropout(trd_model *model, double rate, uint64_t seed);
+/* x with the model's dropout in training, where each site of the model and each micro-batch has masks of its
+ * own; else x itself. */
+trd_value trd__model_dropout(trd_builder *b, const trd_model *model, const trd_inputs *in, trd_value x,
+                             int64_t site);
 /* Parameter number index as the forward pass wants it: cast to the compute dtype. */
 trd_value trd__model_weight(trd_builder *b, const trd_inputs *in, int index);
 

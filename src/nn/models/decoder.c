@@ -127,8 +127,10 @@ trd_value trd__decoder_hidden(trd_builder *b, const trd_model *model, const trd_
     x = trd_axes(b, trd_name(b, trd_cast(b, x, in->dtype), "embedding"), axes);
     for (int64_t i = 0; i < o->num_hidden_layers; i++) {
         const trd__block *w = &o->blocks[i];
-        x = trd_add(b, x, attention(b, o, w, in, norm(b, o, in, x, w->input_layernorm), i));
-        x = trd_add(b, x, feed_forward(b, w, in, norm(b, o, in, x, w->post_attention_layernorm)));
+        trd_value mixed = attention(b, o, w, in, norm(b, o, in, x, w->input_layernorm), i);
+        x = trd_add(b, x, trd__model_dropout(b, model, in, mixed, 2 * i));
+        trd_value fed = feed_forward(b, w, in, norm(b, o, in, x, w->post_attention_layernorm));
+        x = trd_add(b, x, trd__model_dropout(b, model, in, fed, 2 * i + 1));
         x = trd_layer_boundary(b, trd_axes(b, trd_name(b, x, "layers.%lld", (long long)i), axes));
     }
     return trd_name(b, norm(b, o, in, x, o->norm), "hidden");

@@ -22,6 +22,7 @@ static trd_status write(const trd_model *model, trd__json_writer *writer)
 const trd__model_type trd__model_llama = {.name = "llama",
                                           .class_name = "LlamaForCausalLM",
                                           .options_size = sizeof(trd__decoder),
+                                          .dropout = true,
                                           .parse = parse,
                                           .declare = trd__decoder_declare,
                                           .hidden = trd__decoder_hidden,

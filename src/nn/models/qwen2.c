@@ -11,6 +11,7 @@ static trd_status parse(trd_model *model, trd__json config)
 const trd__model_type trd__model_qwen2 = {.name = "qwen2",
                                           .class_name = "Qwen2ForCausalLM",
                                           .options_size = sizeof(trd__decoder),
+                                          .dropout = true,
                                           .parse = parse,
                                           .declare = trd__decoder_declare,
                                           .hidden = trd__decoder_hidden,

@@ -20,6 +20,7 @@ static trd_status write(const trd_model *model, trd__json_writer *writer)
 const trd__model_type trd__model_qwen3 = {.name = "qwen3",
                                           .class_name = "Qwen3ForCausalLM",
                                           .options_size = sizeof(trd__decoder),
+                                          .dropout = true,
                                           .parse = parse,
                                           .declare = trd__decoder_declare,
                                           .hidden = trd__decoder_hidden,
