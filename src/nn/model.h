@@ -106,7 +106,7 @@ trd_status trd__model_declare_state(trd_model *model, const trd__state *state, i
 trd_value trd__model_state(trd_builder *b, const trd_model *model, const trd_inputs *in, int index);
 /* Its successor, of the same type. Outside training nothing happens. */
 void trd__model_replace_state(const trd_inputs *in, int index, trd_value value);
-/* Before anyone else sees the model: rate in (0, 1). TRD_UNSUPPORTED where the architecture has no dropout. */
+/* Before anyone else sees the model, rate in (0, 1). TRD_UNSUPPORTED: the architecture has no dropout. */
 trd_status trd__model_use_dropout(trd_model *model, double rate, uint64_t seed);
 /* x with the model's dropout in training, where each site of the model and each micro-batch has masks of its
  * own; else x itself. */
