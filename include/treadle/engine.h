@@ -65,6 +65,9 @@ typedef struct trd_engine_options {
     int64_t steps;                          /* of trd_engine_train; also what a schedule ends with */
     trd_optimizer_options optimizer;        /* opt_type and its numbers */
     trd_schedule_options schedule;          /* of the learning rate */
+    const char *const *freeze;              /* regular expressions over hub names; a match is not trained: it
+                                               costs no gradient and no optimizer state, and stays as it is */
+    int freeze_count;                       /* of freeze */
     trd_sft_options sft;                    /* of trd_loss_sft, the loss unless another is set */
     double gradient_clipping_threshold;     /* 0: off */
     bool skip_step_on_nonfinite;            /* an update with NaN or infinite gradients changes nothing */

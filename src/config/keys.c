@@ -101,6 +101,7 @@ static trd_status set_real(const trd__key *key, const trd__raw_value *value, dou
 {
     char *end;
     if (!value->text || value->quoted || !*value->text) return wrong(key, value, "a number");
+    if (strcmp(value->text, "None") == 0) return TRD_OK; /* MaxText's word for a number that is not set */
     double number = strtod(value->text, &end);
     if (*end || !isfinite(number)) return wrong(key, value, "a number");
     if (number < key->min || number > key->max) return out_of_range(key, value);
@@ -122,7 +123,7 @@ static trd_status set_bool(const trd__key *key, const trd__raw_value *value, boo
 static trd_status set_choice(const trd__key *key, const trd__raw_value *value, const char **field)
 {
     size_t length = value->text ? strlen(value->text) : 0;
-    for (const char *choice = key->choices; length && choice;) {
+    for (const char *choice = value->text ? key->choices : NULL; choice;) {
         const char *bar = strchr(choice, '|');
         size_t width = bar ? (size_t)(bar - choice) : strlen(choice);
         if (width == length && strncmp(choice, value->text, width) == 0) {

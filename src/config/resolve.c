@@ -54,6 +54,7 @@ static trd_status check_together(trd__config_values *v)
             (long long)v->micro_batch_size_to_train_on, (long long)v->per_device_batch_size,
             (long long)v->per_device_batch_size);
     v->micro_batch_size_to_train_on = v->per_device_batch_size;
+    if (!*v->mu_dtype) v->mu_dtype = v->weight_dtype;
     if (v->warmup_steps_fraction + v->wsd_decay_steps_fraction > 1 && !strcmp(v->lr_schedule_type, "wsd"))
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "config: warmup_steps_fraction %g and wsd_decay_steps_fraction %g are "
@@ -68,10 +69,22 @@ static void fill_optimizer(const trd__config_values *v, trd_engine_options *e)
                                            .b1 = v->adam_b1,
                                            .b2 = v->adam_b2,
                                            .eps = v->adam_eps,
+                                           .eps_root = v->adam_eps_root,
                                            .weight_decay = v->adam_weight_decay,
                                            .mask = v->adamw_mask.items,
                                            .mask_count = v->adamw_mask.count,
                                            .mu_dtype = dtype_of(v->mu_dtype)};
+    e->optimizer.muon = (trd_muon_options){
+        .beta = v->muon_beta, .weight_decay = v->muon_weight_decay, .consistent_rms = v->muon_consistent_rms};
+    e->optimizer.adafactor =
+        (trd_adafactor_options){.decay_rate = v->adafactor_decay_rate,
+                                .clipping_threshold = v->adafactor_clipping_threshold,
+                                .eps = v->adafactor_eps,
+                                .min_dim_size_to_factor = (int)v->adafactor_min_dim_size_to_factor,
+                                .scale_by_parameter = v->adafactor_multiply_by_parameter_scale,
+                                .weight_decay = v->adafactor_weight_decay};
+    e->freeze = v->freeze.items;
+    e->freeze_count = v->freeze.count;
     trd_schedule_type type = (trd_schedule_type)choice_of("lr_schedule_type", v->lr_schedule_type);
     e->schedule = (trd_schedule_options){
         .type = type,

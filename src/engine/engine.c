@@ -17,8 +17,18 @@ trd_engine_options trd_engine_defaults(void)
         .rows = 1,
         .length = 1024,
         .gradient_accumulation_steps = 1,
-        .optimizer =
-            {.type = "adamw", .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .mu_dtype = TRD_F32},
+        .optimizer = {.type = "adamw",
+                      .b1 = 0.9,
+                      .b2 = 0.95,
+                      .eps = 1e-8,
+                      .weight_decay = 0.1,
+                      .mu_dtype = TRD_F32,
+                      .muon = {.beta = 0.95},
+                      .adafactor = {.decay_rate = 0.8,
+                                    .clipping_threshold = 1.0,
+                                    .eps = 1e-30,
+                                    .min_dim_size_to_factor = 128,
+                                    .scale_by_parameter = true}},
         .schedule = {.type = TRD_SCHEDULE_COSINE,
                      .learning_rate = 3e-5,
                      .warmup_steps_fraction = 0.1,
@@ -111,6 +121,18 @@ static trd_status copy_text(trd__arena *arena, const char **text)
     return *text ? TRD_OK : TRD_NO_MEMORY;
 }
 
+static trd_status copy_list(trd__arena *arena, const char *const **list, int count)
+{
+    const char **own = trd__arena_alloc(arena, (size_t)count + 1, sizeof *own);
+    if (!own) return TRD_NO_MEMORY;
+    for (int i = 0; i < count; i++) {
+        own[i] = (*list)[i];
+        TRD_TRY(copy_text(arena, &own[i]));
+    }
+    *list = own;
+    return TRD_OK;
+}
+
 /* Takes the options over: every text and list becomes the engine's own. */
 static trd_status copy_options(trd_engine *engine)
 {
@@ -119,19 +141,52 @@ static trd_status copy_options(trd_engine *engine)
                             &o->backend,    &o->checkpoint_directory, &o->metrics_prefix,
                             &o->fingerprint};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TRD_TRY(copy_text(engine->arena, texts[i]));
-    size_t masks = (size_t)o->optimizer.mask_count, sinks = (size_t)o->sink_count;
-    const char **mask = trd__arena_alloc(engine->arena, masks + 1, sizeof *mask);
+    size_t sinks = (size_t)o->sink_count;
+    TRD_TRY(copy_list(engine->arena, &o->optimizer.mask, o->optimizer.mask_count));
+    TRD_TRY(copy_list(engine->arena, &o->freeze, o->freeze_count));
     trd_metric_sink *own = trd__arena_alloc(engine->arena, sinks + 1, sizeof *own);
-    if (!mask || !own) return TRD_NO_MEMORY;
-    for (size_t i = 0; i < masks; i++) {
-        mask[i] = o->optimizer.mask[i];
-        TRD_TRY(copy_text(engine->arena, &mask[i]));
-    }
+    if (!own) return TRD_NO_MEMORY;
     if (sinks) memcpy(own, o->sinks, sinks * sizeof *own);
-    o->optimizer.mask = mask;
     o->sinks = own;
     if (o->schedule.schedule_steps <= 0) o->schedule.schedule_steps = o->steps;
     return TRD_OK;
+}
+
+/* frozen[i], cleared at first: whether a pattern is found in the name of parameter i. */
+static trd_status find_frozen(const trd_engine *engine, bool *frozen, bool *matched)
+{
+    const trd_engine_options *o = &engine->options;
+    for (int p = 0; p < o->freeze_count; p++) {
+        bool any = false;
+        TRD_TRY(trd__model_match(engine->model, "freeze", o->freeze[p], matched));
+        for (int i = 0; i < engine->model->parameter_count; i++) {
+            frozen[i] = frozen[i] || matched[i];
+            any = any || matched[i];
+        }
+        if (!any)
+            return trd__fail(TRD_INVALID_ARGUMENT,
+                             "freeze: the regular expression \"%s\" matches no parameter of the model; "
+                             "parameters are called as in its files, for example %s",
+                             o->freeze[p], engine->model->parameters[0].name);
+    }
+    return TRD_OK;
+}
+
+/* What is not frozen gets gradients, optimizer state and updates. */
+static trd_status choose_trainable(trd_engine *engine)
+{
+    size_t count = (size_t)engine->model->parameter_count;
+    bool *frozen = trd__calloc(2 * count + 1, sizeof *frozen);
+    engine->trainable = trd__arena_alloc(engine->arena, count + 1, sizeof *engine->trainable);
+    trd_status status = frozen && engine->trainable ? TRD_OK : TRD_NO_MEMORY;
+    if (status == TRD_OK) status = find_frozen(engine, frozen, frozen + count);
+    for (int i = 0; status == TRD_OK && i < engine->model->parameter_count; i++)
+        if (!frozen[i]) engine->trainable[engine->trainable_count++] = i;
+    trd__free(frozen);
+    if (status == TRD_OK && count > 0 && engine->trainable_count == 0)
+        return trd__fail(TRD_INVALID_ARGUMENT, "freeze: expected parameters to train, found all %zu frozen",
+                         count);
+    return status;
 }
 
 static trd_status create_optimizer(trd_engine *engine)
@@ -141,10 +196,9 @@ static trd_status create_optimizer(trd_engine *engine)
     if (engine->optimizer->check) TRD_TRY(engine->optimizer->check(o));
     size_t count = (size_t)engine->model->parameter_count;
     engine->decays = trd__arena_alloc(engine->arena, count + 1, sizeof *engine->decays);
-    engine->trainable = trd__arena_alloc(engine->arena, count + 1, sizeof *engine->trainable);
-    if (!engine->decays || !engine->trainable) return TRD_NO_MEMORY;
-    for (int i = 0; i < engine->model->parameter_count; i++) engine->trainable[engine->trainable_count++] = i;
-    return trd__optimizer_decays(o, engine->model, engine->decays);
+    if (!engine->decays) return TRD_NO_MEMORY;
+    TRD_TRY(choose_trainable(engine));
+    return trd__optimizer_decays(engine->optimizer, o, engine->model, engine->decays);
 }
 
 static trd_status create_state_set(trd_engine *engine, trd__role role)

@@ -7,7 +7,8 @@
 
 #include "nn/model.h"
 
-enum { TRD__OPTIMIZER_STATES = 4 }; /* of one parameter, at most */
+/* The most states of one parameter, and the most prepared scalars. */
+enum { TRD__OPTIMIZER_STATES = 3, TRD__OPTIMIZER_SCALARS = 6 };
 
 /* One state of one parameter. Different parameters of a model may have different ones. */
 typedef struct trd__optimizer_state {
@@ -19,9 +20,9 @@ typedef struct trd__optimizer_state {
 
 /* Scalars of one update, f32 graph values shared by all parameters. */
 typedef struct trd__update_scalars {
-    trd_value learning_rate;                   /* f32 */
-    trd_value count;                           /* f32: updates applied including this one, from 1 */
-    trd_value prepared[TRD__OPTIMIZER_STATES]; /* what prepare made of them (bias corrections) */
+    trd_value learning_rate;                    /* f32 */
+    trd_value count;                            /* f32: updates applied including this one, from 1 */
+    trd_value prepared[TRD__OPTIMIZER_SCALARS]; /* what prepare made of them (bias corrections) */
 } trd__update_scalars;
 
 /* The update of one parameter: what goes in and, from new_parameter on, what comes out. */
@@ -41,6 +42,8 @@ typedef struct trd__optimizer_type {
     int (*states)(const trd_optimizer_options *options, const trd__parameter *p,
                   trd__optimizer_state *states);
     trd_status (*check)(const trd_optimizer_options *options); /* ranges; may be NULL */
+    /* Weight decay of p before the mask. NULL: it knows none. */
+    double (*decay)(const trd_optimizer_options *options, const trd__parameter *p);
     void (*prepare)(trd_builder *b, const trd_optimizer_options *options,
                     trd__update_scalars *scalars); /* may be NULL */
     void (*update)(trd_builder *b, const trd_optimizer_options *options, const trd__update_scalars *scalars,
@@ -53,7 +56,18 @@ trd_status trd__optimizer_find(const char *name, const trd__optimizer_type **typ
 trd__optimizer_state trd__optimizer_state_like(const trd__parameter *p, const char *name, trd_dtype dtype);
 /* Decay of each parameter of the model in decays[parameter_count] after the mask; a bad pattern is an error.
  */
-trd_status trd__optimizer_decays(const trd_optimizer_options *options, const trd_model *model,
-                                 double *decays);
+trd_status trd__optimizer_decays(const trd__optimizer_type *type, const trd_optimizer_options *options,
+                                 const trd_model *model, double *decays);
+
+/* What several optimizers are made of. */
+trd_value trd__optimizer_f32(trd_builder *b, double value);
+/* beta * moment + (1 - beta) * x */
+trd_value trd__optimizer_moment(trd_builder *b, trd_value moment, double beta, trd_value x);
+/* 1 / (1 - beta^(count + ahead)), computed in f64 */
+trd_value trd__optimizer_correction(trd_builder *b, double beta, trd_value count, double ahead);
+/* new_parameter = parameter - rate * (step + decay * parameter), in f32 */
+void trd__optimizer_step(trd_builder *b, trd_value rate, trd_value step, trd__parameter_update *u);
+/* An error unless least <= value < below; NaN is in no range. */
+trd_status trd__optimizer_check(const char *key, double value, double least, double below);
 
 #endif

@@ -101,11 +101,13 @@ typedef struct trd__attention_attr {
  * and log-sum-exps (...) f32 (f64 for f64 operands). token_logprobs_grad: hidden, weight, targets, row_mask
  * or null, d_logprobs, accumulator or null, d_log_sums or null -> log-probabilities, d_hidden, d_weight
  * (weight_grad_dtype: the accumulator's, else weight's), log-sum-exps. merged: the node stands for the
- * forward op too, so its log-probabilities are used and the forward product counts as model FLOPs. */
+ * forward op too, so its log-probabilities are used and the forward product counts as model FLOPs.
+ * hidden_gradient, weight_gradient: whether somebody asked for them; the other one is not to be read. */
 typedef struct trd__token_logprobs_attr {
     double temperature;
     trd_dtype weight_grad_dtype;
-    int merged;
+    int merged, hidden_gradient, weight_gradient;
+    int pad_;
 } trd__token_logprobs_attr;
 
 #endif

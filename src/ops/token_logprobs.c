@@ -62,11 +62,14 @@ static trd_status grad_infer(const trd_node *n, trd__type *results)
 }
 
 /* The gradient op of the forward node n. */
-static const trd_node *grad_node(trd_builder *b, const trd_node *n, const trd_value *dy, bool merged)
+static const trd_node *grad_node(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs,
+                                 bool merged)
 {
     trd__token_logprobs_attr attr = *(const trd__token_logprobs_attr *)n->attr;
     attr.weight_grad_dtype = trd__operand(n, WEIGHT)->dtype;
     attr.merged = merged;
+    attr.hidden_gradient = needs[HIDDEN];
+    attr.weight_gradient = needs[WEIGHT];
     trd_value d_logprobs = dy[LOGPROBS];
     if (trd_is_null(d_logprobs))
         d_logprobs = trd_constant_fill(b, n->results[LOGPROBS].dtype, n->results[LOGPROBS].shape, 0);
@@ -84,13 +87,13 @@ static void take_gradients(const trd_node *grad, const bool *needs, trd_value *d
 
 static void gradient(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs, trd_value *dx)
 {
-    take_gradients(grad_node(b, n, dy, false), needs, dx);
+    take_gradients(grad_node(b, n, dy, needs, false), needs, dx);
 }
 
 static bool merge_gradient(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs,
                            trd_value *results, trd_value *dx)
 {
-    const trd_node *grad = grad_node(b, n, dy, true);
+    const trd_node *grad = grad_node(b, n, dy, needs, true);
     take_gradients(grad, needs, dx);
     results[LOGPROBS] = trd__result(grad, LOGPROBS);
     results[LOG_SUMS] = trd__result(grad, GRAD_LOG_SUMS);
@@ -118,11 +121,11 @@ static double flops(const trd_node *n)
     return 2.0 * (double)trd__dims_product(hidden, 0, hidden->rank) * (double)weight->dim[0];
 }
 
-/* Two products; a third when the node stands for the forward op too. */
+/* One product for each gradient; one more when the node stands for the forward op too. */
 static double grad_flops(const trd_node *n)
 {
     const trd__token_logprobs_attr *attr = n->attr;
-    return (attr->merged ? 3 : 2) * flops(n);
+    return (attr->merged + attr->hidden_gradient + attr->weight_gradient) * flops(n);
 }
 
 /* -- expansion -- */

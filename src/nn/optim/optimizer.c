@@ -1,9 +1,10 @@
-/* The list of optimizers, and which parameters decay. */
+/* The list of optimizers, what several of them are made of, and which parameters decay. */
 #include "nn/optimizer.h"
 
+#include <math.h>
 #include <string.h>
 
-#include "base/regex.h"
+#include "base/alloc.h"
 
 #define TRD_OPTIMIZER(file) extern const trd__optimizer_type trd__optimizer_##file;
 #include "nn/optim/optimizers.def"
@@ -37,26 +38,56 @@ trd__optimizer_state trd__optimizer_state_like(const trd__parameter *p, const ch
     return state;
 }
 
-/* No decay where pattern is found in a parameter's name. */
-static trd_status apply_mask(const char *pattern, const trd_model *model, double *decays)
+trd_value trd__optimizer_f32(trd_builder *b, double value)
 {
-    pcre2_code *regex;
-    pcre2_match_data *match = NULL;
-    TRD_TRY(trd__regex_compile(pattern, 0, TRD_INVALID_ARGUMENT, "adamw_mask", &regex));
-    trd_status status = trd__regex_match_data(regex, &match);
-    for (int i = 0; !status && i < model->parameter_count; i++) {
-        bool found;
-        status = trd__regex_find(regex, match, model->parameters[i].name, &found);
-        if (!status && found) decays[i] = 0;
-    }
-    pcre2_match_data_free(match);
-    pcre2_code_free(regex);
-    return status;
+    return trd_scalar(b, TRD_F32, value);
 }
 
-trd_status trd__optimizer_decays(const trd_optimizer_options *options, const trd_model *model, double *decays)
+trd_value trd__optimizer_moment(trd_builder *b, trd_value moment, double beta, trd_value x)
 {
-    for (int i = 0; i < model->parameter_count; i++) decays[i] = options->weight_decay;
-    for (int i = 0; i < options->mask_count; i++) TRD_TRY(apply_mask(options->mask[i], model, decays));
-    return TRD_OK;
+    return trd_add(b, trd_mul(b, moment, trd__optimizer_f32(b, beta)),
+                   trd_mul(b, x, trd__optimizer_f32(b, 1 - beta)));
+}
+
+trd_value trd__optimizer_correction(trd_builder *b, double beta, trd_value count, double ahead)
+{
+    trd_value t = trd_cast(b, count, TRD_F64), one = trd_scalar(b, TRD_F64, 1);
+    if (ahead != 0) t = trd_add(b, t, trd_scalar(b, TRD_F64, ahead));
+    trd_value power = trd_pow(b, trd_scalar(b, TRD_F64, beta), t);
+    return trd_cast(b, trd_div(b, one, trd_sub(b, one, power)), TRD_F32);
+}
+
+void trd__optimizer_step(trd_builder *b, trd_value rate, trd_value step, trd__parameter_update *u)
+{
+    trd_value p = trd_cast(b, u->parameter, TRD_F32);
+    if (u->decay != 0) step = trd_add(b, step, trd_mul(b, p, trd__optimizer_f32(b, u->decay)));
+    p = trd_sub(b, p, trd_mul(b, step, rate));
+    u->new_parameter = trd_cast(b, p, trd_value_dtype(u->parameter));
+}
+
+trd_status trd__optimizer_check(const char *key, double value, double least, double below)
+{
+    if (value >= least && value < below) return TRD_OK;
+    if (isinf(below))
+        return trd__fail(TRD_INVALID_ARGUMENT, "%s: expected a number of at least %g, found %g", key, least,
+                         value);
+    return trd__fail(TRD_INVALID_ARGUMENT, "%s: expected at least %g and less than %g, found %g", key, least,
+                     below, value);
+}
+
+trd_status trd__optimizer_decays(const trd__optimizer_type *type, const trd_optimizer_options *options,
+                                 const trd_model *model, double *decays)
+{
+    int count = model->parameter_count;
+    bool *spared = trd__alloc((size_t)count + 1, sizeof *spared);
+    if (!spared) return TRD_NO_MEMORY;
+    trd_status status = TRD_OK;
+    for (int i = 0; i < count; i++) decays[i] = type->decay ? type->decay(options, &model->parameters[i]) : 0;
+    for (int m = 0; !status && m < options->mask_count; m++) {
+        status = trd__model_match(model, "adamw_mask", options->mask[m], spared);
+        for (int i = 0; !status && i < count; i++)
+            if (spared[i]) decays[i] = 0;
+    }
+    trd__free(spared);
+    return status;
 }
