@@ -106,18 +106,15 @@ trd_status trd__model_declare_state(trd_model *model, const trd__state *state, i
 trd_value trd__model_state(trd_builder *b, const trd_model *model, const trd_inputs *in, int index);
 /* Its successor, of the same type. Outside training nothing happens. */
 void trd__model_replace_state(const trd_inputs *in, int index, trd_value value);
-<<<<<<< HEAD
 /* Before anyone else sees the model, rate in (0, 1). TRD_UNSUPPORTED: the architecture has no dropout. */
 trd_status trd__model_use_dropout(trd_model *model, double rate, uint64_t seed);
 /* x with the model's dropout in training, where each site of the model and each micro-batch has masks of its
  * own; else x itself. */
 trd_value trd__model_dropout(trd_builder *b, const trd_model *model, const trd_inputs *in, trd_value x,
                              int64_t site);
-=======
 /* matched[i]: whether pattern, a regular expression, is found in the name of parameter i. key is the
  * configuration key that errors name. */
 trd_status trd__model_match(const trd_model *model, const char *key, const char *pattern, bool *matched);
->>>>>>> 9eca719 (optimizer: adam_pax, muon and adafactor; parameters frozen by pattern)
 /* Parameter number index as the forward pass wants it: cast to the compute dtype. */
 trd_value trd__model_weight(trd_builder *b, const trd_inputs *in, int index);
 
