@@ -48,6 +48,16 @@ typedef enum trd_diagnostic {
         TRD_DIAGNOSTIC_COUNT /* how many there are */
 } trd_diagnostic;
 
+/* Traces of windows of micro-batches (docs/profiling.md): the first begins after skip_first_steps
+ * micro-batches of this engine, and so on every period. Nothing is recorded between them, and no result
+ * depends on them. */
+typedef struct trd_profiler_options {
+    const char *directory;    /* where trace-<first>.json is written, made with the first; NULL: off */
+    int64_t skip_first_steps; /* micro-batches before the first window */
+    int64_t steps;            /* micro-batches of a window */
+    int64_t period;           /* micro-batches from one window's begin to the next; 0 or less: one window */
+} trd_profiler_options;
+
 /* Every pointer stays the caller's and must outlive trd_engine_create only, unless said; the user pointers of
  * log and compare must outlive the engine. */
 typedef struct trd_engine_options {
@@ -85,6 +95,7 @@ typedef struct trd_engine_options {
     int max_num_checkpoints_to_keep;        /* 0: all */
     bool read_only_checkpoints;      /* restore only, from a folder that another engine may be writing to:
                                         takes no lock, makes and removes no file, saves nothing */
+    trd_profiler_options profiler;   /* off by default */
     const char *metrics_prefix;      /* NULL: none */
     const trd_metric_sink *sinks;    /* taken over by an engine that was created; closed with it */
     int sink_count;                  /* of sinks */

@@ -12,6 +12,7 @@
 
 #include <treadle/log.h>
 
+#include "base/recorder.h"
 #include "graph/program.h"
 
 typedef struct trd__backend trd__backend;
@@ -28,6 +29,8 @@ typedef struct trd__backend_options {
     int threads;         /* 0: OMP_NUM_THREADS, else all processors this process may use */
     const char *cpu_isa; /* NULL: best found (or TRD_CPU_ISA); "baseline", "avx2", "avx512" */
     trd_log_sink log;
+    trd__recorder *recorder; /* of a profile, outlives the backend; NULL: none. Programs queued while it is on
+                                are recorded: their wait, themselves, and each kernel call */
 } trd__backend_options;
 
 typedef struct trd__compile_options {

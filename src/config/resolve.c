@@ -55,6 +55,16 @@ static trd_status check_together(trd__config_values *v)
             (long long)v->per_device_batch_size);
     v->micro_batch_size_to_train_on = v->per_device_batch_size;
     if (!*v->mu_dtype) v->mu_dtype = v->weight_dtype;
+    if (*v->profiler && strcmp(v->profiler, "trace") != 0)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "config: profiler: expected trace or nothing, found \"%s\"; profiler: trace writes "
+                         "traces that Perfetto and `treadle profile` read",
+                         v->profiler);
+    if (v->profile_periodically_period > 0 && v->profile_periodically_period < v->profiler_steps)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "config: profile_periodically_period %lld is less than profiler_steps %lld: traces "
+                         "would overlap",
+                         (long long)v->profile_periodically_period, (long long)v->profiler_steps);
     if (v->warmup_steps_fraction + v->wsd_decay_steps_fraction > 1 && !strcmp(v->lr_schedule_type, "wsd"))
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "config: warmup_steps_fraction %g and wsd_decay_steps_fraction %g are "
@@ -138,6 +148,14 @@ static trd_status fill_engine(trd_config *config)
     e->async_checkpointing = v->async_checkpointing;
     e->max_num_checkpoints_to_keep = (int)v->max_num_checkpoints_to_keep;
     e->metrics_prefix = or_null(v->metrics_prefix);
+    e->profiler = (trd_profiler_options){.skip_first_steps = v->skip_first_n_steps_for_profiler,
+                                         .steps = v->profiler_steps,
+                                         .period = v->profile_periodically_period};
+    if (*v->profiler) {
+        e->profiler.directory =
+            trd__arena_format(config->arena, "%s/%s/profile", v->base_output_directory, v->run_name);
+        if (!e->profiler.directory) return TRD_NO_MEMORY;
+    }
     e->checkpoint_directory = NULL;
     if (!v->enable_checkpointing) return TRD_OK;
     e->checkpoint_directory =

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
+#include "data/loader.h"
 #include "data/packer.h"
 #include "data/source.h"
 
@@ -34,6 +36,8 @@ struct trd_loader {
     uint64_t produced, consumed; /* guarded by mutex while the thread runs */
     bool stop;
     bool running;
+    trd__recorder *recorder; /* changed only while the thread does not run; NULL: none */
+    trd__track *track;
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -195,7 +199,10 @@ static trd_status fill_rows(trd_loader *loader, slot *s)
 
 static void fill(trd_loader *loader, slot *s)
 {
+    static const trd__label label = {.category = "data", .name = "prepare a batch"};
+    uint64_t begin = trd__recorder_begin(loader->recorder);
     s->status = fill_rows(loader, s);
+    if (begin) trd__track_add(loader->track, &label, begin, trd__now_ns(), (int64_t)s->batch.position);
     if (s->status != TRD_OK && s->status != TRD_END)
         snprintf(s->message, sizeof s->message, "%s", trd_error_message());
 }
@@ -273,6 +280,13 @@ trd_status trd_loader_next(trd_loader *loader, trd_batch *batch)
     *batch = next->batch;
     consume(loader);
     return TRD_OK;
+}
+
+void trd__loader_record(trd_loader *loader, trd__recorder *recorder, trd__track *track)
+{
+    stop_thread(loader); /* the next call starts it again */
+    loader->recorder = recorder;
+    loader->track = track;
 }
 
 trd_status trd_loader_seek(trd_loader *loader, uint64_t position)

@@ -42,6 +42,7 @@ trd_engine_options trd_engine_defaults(void)
         .checkpoint_period = 1000,
         .max_num_checkpoints_to_keep = 3,
         .async_checkpointing = true,
+        .profiler = {.skip_first_steps = 1, .steps = 5, .period = -1},
     };
 }
 
@@ -137,9 +138,9 @@ static trd_status copy_list(trd__arena *arena, const char *const **list, int cou
 static trd_status copy_options(trd_engine *engine)
 {
     trd_engine_options *o = &engine->options;
-    const char **texts[] = {&o->model_name, &o->load_parameters_path, &o->optimizer.type,
-                            &o->backend,    &o->checkpoint_directory, &o->metrics_prefix,
-                            &o->fingerprint};
+    const char **texts[] = {&o->model_name,  &o->load_parameters_path, &o->optimizer.type,
+                            &o->backend,     &o->checkpoint_directory, &o->metrics_prefix,
+                            &o->fingerprint, &o->profiler.directory};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TRD_TRY(copy_text(engine->arena, texts[i]));
     size_t sinks = (size_t)o->sink_count;
     TRD_TRY(copy_list(engine->arena, &o->optimizer.mask, o->optimizer.mask_count));
@@ -242,7 +243,11 @@ static trd_status create_sets(trd_engine *engine)
 static trd_status create_core(trd_engine *engine)
 {
     const trd_engine_options *o = &engine->options;
-    trd__backend_options backend = {.name = o->backend, .threads = o->num_threads, .log = o->log};
+    TRD_TRY(trd__profiler_create(engine));
+    trd__backend_options backend = {.name = o->backend,
+                                    .threads = o->num_threads,
+                                    .log = o->log,
+                                    .recorder = trd__profiler_recorder(engine)};
     if (!engine->model) TRD_TRY(trd__weights_load_model(engine));
     if (o->dropout_rate > 0)
         TRD_TRY(trd__model_use_dropout(engine->model, o->dropout_rate,
@@ -282,6 +287,7 @@ static void destroy(trd_engine *engine)
         free_sets(engine);
     }
     trd__backend_free(engine->backend);
+    trd__profiler_free(engine);
     trd__metrics_free(engine);
     trd__weights_release(engine);
     trd_model_free(engine->model);
@@ -332,6 +338,7 @@ trd_status trd__engine_create_bare(const trd_engine_options *options, trd_engine
     trd_engine_options bare = *options;
     bare.sink_count = 0;
     bare.checkpoint_directory = NULL;
+    bare.profiler.directory = NULL;
     return create(&bare, NULL, false, engine);
 }
 
@@ -352,6 +359,7 @@ trd_status trd_engine_close(trd_engine *engine)
     if (first == TRD_OK && engine->sticky == TRD_OK && trd__saver_writes(engine) && engine->dirty)
         first = trd_engine_save(engine, NULL, true, NULL);
     if (engine->saver) keep_first(&first, trd__saver_wait(engine));
+    trd__profiler_close(engine);
     keep_first(&first, trd__metrics_flush_sinks(engine));
     keep_first(&first, trd__metrics_close(engine));
     if (first == TRD_OK && engine->deferred != TRD_OK)

@@ -225,6 +225,7 @@ typedef struct trd__metrics {
 } trd__metrics;
 
 typedef struct trd__diagnostics trd__diagnostics;
+typedef struct trd__profiler trd__profiler;
 typedef struct trd__saver trd__saver;
 typedef struct trd__stored trd__stored;
 
@@ -281,6 +282,7 @@ struct trd_engine {
     trd__diagnostics *diagnostics; /* NULL: no switch adds host work */
     trd__set *contribution;        /* gradients of one micro-batch; NULL: accumulate is fused */
 
+    trd__profiler *profiler;                    /* NULL: off */
     trd__saver *saver;                          /* NULL: checkpointing off */
     const char **saved_names[TRD__STATE_ROLES]; /* tensor names in checkpoints, made on the first save */
     bool finish_saved_step; /* the last checkpoint is inside a step: its end is saved whatever the period */
@@ -404,6 +406,35 @@ trd_status trd__weights_fill_states(trd_engine *engine); /* the model's state as
 void trd__weights_release(trd_engine *engine);
 /* Writes an array of the entry's shape into entry i of a state set, converted where its dtype is another. */
 trd_status trd__state_write_array(trd_engine *engine, trd__role role, int i, const trd_array *array);
+
+/* profiler.c */
+/* X(name, text): what the host does, as a profile calls it. */
+#define TRD__SPAN_LIST(X)                                                                                    \
+    X(FWD_BWD, "fwd_bwd")                                                                                    \
+    X(UPDATE, "update")                                                                                      \
+    X(TRAIN_STEP, "train_step")                                                                              \
+    X(EVAL_STEP, "eval_step")                                                                                \
+    X(WAIT, "wait for the device")                                                                           \
+    X(BATCH, "wait for data")                                                                                \
+    X(SAVE, "save")
+typedef enum trd__span_kind {
+#define TRD__SPAN_ENUM(name, text) TRD__SPAN_##name,
+    TRD__SPAN_LIST(TRD__SPAN_ENUM)
+#undef TRD__SPAN_ENUM
+        TRD__SPAN_COUNT
+} trd__span_kind;
+trd_status trd__profiler_create(trd_engine *engine);             /* before the backend, which records too */
+void trd__profiler_free(trd_engine *engine);                     /* after it */
+trd__recorder *trd__profiler_recorder(const trd_engine *engine); /* NULL: off */
+/* Before a micro-batch, whose call then belongs to a window or not. */
+void trd__profiler_micro_batch(trd_engine *engine);
+void trd__profiler_settle(trd_engine *engine); /* before other calls than update: ends a complete window */
+void trd__profiler_close(trd_engine *engine);  /* ends a window as it is */
+/* A call of the host that began at begin_ns and ends now. */
+void trd__profiler_span(trd_engine *engine, trd__span_kind kind, uint64_t begin_ns);
+/* Records the batches that loader makes under a track of that name, until unwatched. */
+trd_status trd__profiler_watch(trd_engine *engine, trd_loader *loader, const char *name);
+void trd__profiler_unwatch(trd_engine *engine, trd_loader *loader);
 
 /* saver.c */
 trd_status trd__saver_create(trd_engine *engine); /* locks the run folder unless read-only, opens the store */

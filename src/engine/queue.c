@@ -25,6 +25,7 @@ static trd_status wait_oldest(trd_engine *engine)
     uint64_t begin = trd__now_ns();
     trd_status status = engine->backend->table->event_wait(engine->backend, flight->event);
     engine->waited_ns += trd__now_ns() - begin;
+    trd__profiler_span(engine, TRD__SPAN_WAIT, begin);
     if (status != TRD_OK) return trd__engine_fail(engine, status, "running a queued program");
     return note_finished(engine, flight);
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/shape.h"
@@ -37,6 +38,8 @@ struct trd__saver {
     bool running;
     atomic_bool done;
     snapshot job;
+    trd__recorder *recorder; /* NULL: none */
+    trd__track *track;       /* written by the thread */
 };
 
 static trd_status lock_folder(const char *folder, int *lock)
@@ -77,6 +80,8 @@ trd_status trd__saver_create(trd_engine *engine)
     saver->lock = -1;
     saver->keep = (size_t)engine->options.max_num_checkpoints_to_keep;
     engine->saver = saver;
+    saver->recorder = trd__profiler_recorder(engine);
+    if (saver->recorder) TRD_TRY(trd__recorder_track(saver->recorder, "checkpoint", false, &saver->track));
     if (engine->options.read_only_checkpoints)
         return trd__store_view(folder, &engine->options.log, &saver->store);
     TRD_TRY(trd__make_directories(folder));
@@ -103,8 +108,11 @@ static void write_job(trd__saver *saver)
 
 static void *run_job(void *context)
 {
+    static const trd__label label = {.category = "checkpoint", .name = "write a checkpoint"};
     trd__saver *saver = context;
+    uint64_t begin = trd__recorder_begin(saver->recorder);
     write_job(saver);
+    if (begin) trd__track_add(saver->track, &label, begin, trd__now_ns(), saver->job.name.step);
     atomic_store(&saver->done, true);
     return NULL;
 }
@@ -245,6 +253,7 @@ trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force,
     bool due = engine->micro_step > 0 || engine->finish_saved_step ||
                engine->step % engine->options.checkpoint_period == 0;
     if (!force && !due) return TRD_OK;
+    uint64_t begin = trd__now_ns();
     TRD_TRY(trd__queue_flush(engine));
     TRD_TRY(trd__metrics_flush_sinks(engine));
     TRD_TRY(trd__saver_wait(engine));
@@ -254,6 +263,7 @@ trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force,
     else
         snapshot_free(&saver->job);
     if (status != TRD_OK) return trd__fail_in(status, "saving a checkpoint");
+    trd__profiler_span(engine, TRD__SPAN_SAVE, begin);
     engine->dirty = false;
     engine->finish_saved_step = engine->micro_step > 0;
     if (wrote) *wrote = true;

@@ -86,8 +86,9 @@ static void finish_step(trd_engine *engine, trd__flight *flight, double learning
     engine->stats.updates++;
 }
 
-static void count_host_time(trd_engine *engine, uint64_t begin_ns)
+static void finish_call(trd_engine *engine, trd__span_kind kind, uint64_t begin_ns)
 {
+    trd__profiler_span(engine, kind, begin_ns);
     engine->stats.host_ns += trd__now_ns() - begin_ns - engine->waited_ns;
     engine->waited_ns = 0;
 }
@@ -112,6 +113,7 @@ static trd_status merge_contribution(trd_engine *engine, const trd__compiled *me
 
 trd_status trd_engine_fwd_bwd(trd_engine *engine, const trd_batch *batch)
 {
+    trd__profiler_micro_batch(engine);
     uint64_t begin = trd__now_ns();
     prepared p;
     const trd__compiled *compiled, *merge = NULL;
@@ -128,7 +130,7 @@ trd_status trd_engine_fwd_bwd(trd_engine *engine, const trd_batch *batch)
     if (merge) TRD_TRY(merge_contribution(engine, merge));
     accept(engine, &p, compiled, begin);
     trd_status status = trd__queue_collect_ready(engine);
-    count_host_time(engine, begin);
+    finish_call(engine, TRD__SPAN_FWD_BWD, begin);
     return status;
 }
 
@@ -148,12 +150,13 @@ trd_status trd_engine_update(trd_engine *engine)
     TRD_TRY(trd__queue_run(engine, compiled, NULL, scalars, NULL, &flight));
     finish_step(engine, flight, learning_rate);
     trd_status status = trd__queue_collect_ready(engine);
-    count_host_time(engine, begin);
+    finish_call(engine, TRD__SPAN_UPDATE, begin);
     return status;
 }
 
 trd_status trd_engine_train_step(trd_engine *engine, const trd_batch *batch)
 {
+    trd__profiler_micro_batch(engine);
     uint64_t begin = trd__now_ns();
     prepared p;
     const trd__compiled *compiled;
@@ -175,12 +178,13 @@ trd_status trd_engine_train_step(trd_engine *engine, const trd_batch *batch)
     accept(engine, &p, compiled, begin);
     finish_step(engine, flight, learning_rate);
     trd_status status = trd__queue_collect_ready(engine);
-    count_host_time(engine, begin);
+    finish_call(engine, TRD__SPAN_TRAIN_STEP, begin);
     return status;
 }
 
 trd_status trd_engine_eval_begin(trd_engine *engine)
 {
+    trd__profiler_settle(engine);
     TRD_TRY(trd__engine_check(engine));
     TRD_TRY(trd__queue_flush(engine));
     engine->metrics.eval = (trd__tally){0};
@@ -189,13 +193,16 @@ trd_status trd_engine_eval_begin(trd_engine *engine)
 
 trd_status trd_engine_eval_step(trd_engine *engine, const trd_batch *batch)
 {
+    uint64_t begin = trd__now_ns();
     prepared p;
     const trd__compiled *compiled;
     trd__flight *flight;
     TRD_TRY(prepare(engine, batch, &p));
     TRD_TRY(trd__program_get(engine, p.family, TRD__PROGRAM_EVAL, &compiled));
     TRD_TRY(dispatch(engine, &p, compiled, NULL, NULL, &flight));
-    return trd__queue_collect_ready(engine);
+    trd_status status = trd__queue_collect_ready(engine);
+    trd__profiler_span(engine, TRD__SPAN_EVAL_STEP, begin);
+    return status;
 }
 
 trd_status trd_engine_eval_end(trd_engine *engine)

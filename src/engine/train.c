@@ -2,6 +2,7 @@
  * Invariants: it ends between two steps, so a stop loses nothing and a resumed run goes on where the data
  * was; a step is evaluated before it is saved, so its checkpoint never stands for a step whose evaluation is
  * missing. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/internal.h"
 
@@ -15,17 +16,32 @@ static bool steps_left(const trd_engine *engine)
     return engine->options.steps == 0 || engine->step < engine->options.steps;
 }
 
+static trd_status next_batch(trd_engine *engine, trd_loader *loader, trd_batch *batch)
+{
+    uint64_t begin = trd__now_ns();
+    trd_status status = trd_loader_next(loader, batch);
+    trd__profiler_span(engine, TRD__SPAN_BATCH, begin);
+    return status;
+}
+
+static trd_status evaluate_all(trd_engine *engine, trd_loader *loader, int64_t batches)
+{
+    trd_batch batch;
+    trd_status status = trd_loader_seek(loader, 0);
+    for (int64_t i = 0; status == TRD_OK && (batches <= 0 || i < batches); i++) {
+        status = next_batch(engine, loader, &batch);
+        if (status == TRD_OK) status = trd_engine_eval_step(engine, &batch);
+    }
+    return status;
+}
+
 trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, int64_t batches,
                                trd_eval_result *result)
 {
-    trd_batch batch;
-    trd_status status = TRD_OK;
-    TRD_TRY(trd_loader_seek(loader, 0));
     TRD_TRY(trd_engine_eval_begin(engine));
-    for (int64_t i = 0; status == TRD_OK && (batches <= 0 || i < batches); i++) {
-        status = trd_loader_next(loader, &batch);
-        if (status == TRD_OK) status = trd_engine_eval_step(engine, &batch);
-    }
+    TRD_TRY(trd__profiler_watch(engine, loader, "data: evaluation"));
+    trd_status status = evaluate_all(engine, loader, batches);
+    trd__profiler_unwatch(engine, loader);
     if (status != TRD_OK && status != TRD_END) return trd__fail_in(status, "evaluating");
     TRD_TRY(trd_engine_eval_end(engine));
     trd__metrics_eval_result(engine, result);
@@ -68,7 +84,7 @@ static trd_status feed(trd_engine *engine, const trd_train_options *o, int64_t *
         trd_batch batch;
         bool full = engine->micro_step >= window; /* also after a restore at the end of a window */
         if (!full) {
-            status = trd_loader_next(o->train, &batch);
+            status = next_batch(engine, o->train, &batch);
             if (status != TRD_OK) break;
             TRD_TRY(trd_engine_fwd_bwd(engine, &batch));
             full = batch.update_step >= 0 ? batch.update_step != 0 : engine->micro_step >= window;
@@ -111,11 +127,8 @@ static trd_status find_place(trd_engine *engine, trd_loader *loader)
     return engine->data_position > 0 ? trd_loader_seek(loader, engine->data_position) : TRD_OK;
 }
 
-trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options)
+static trd_status train(trd_engine *engine, const trd_train_options *options)
 {
-    if (!options || !options->train)
-        return trd__fail(TRD_INVALID_ARGUMENT, "training: expected a loader of training data, found none");
-    TRD_TRY(trd__engine_check(engine));
     TRD_TRY(check_space(engine));
     TRD_TRY(find_place(engine, options->train));
     if (options->eval_at_start && !stopped(options)) TRD_TRY(evaluate(engine, options));
@@ -126,4 +139,15 @@ trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options
     if (options->eval_at_end && ended && evaluated != engine->step) TRD_TRY(evaluate(engine, options));
     if (trd__saver_writes(engine) && engine->dirty) TRD_TRY(trd_engine_save(engine, NULL, true, NULL));
     return trd__metrics_flush_sinks(engine);
+}
+
+trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options)
+{
+    if (!options || !options->train)
+        return trd__fail(TRD_INVALID_ARGUMENT, "training: expected a loader of training data, found none");
+    TRD_TRY(trd__engine_check(engine));
+    TRD_TRY(trd__profiler_watch(engine, options->train, "data"));
+    trd_status status = train(engine, options);
+    trd__profiler_unwatch(engine, options->train);
+    return status;
 }

@@ -76,6 +76,7 @@ static void values_by_kind(void **state)
                                           "adamw_mask: ['norm', \"bias$\"]\n"
                                           "train_files: one.jsonl\n"
                                           "eval_files:\n  - x.jsonl\n  - y.jsonl\n"
+                                          "profiler: trace\n"
                                           "chat_template: null\n");
     const trd_engine_options *e = trd_config_engine(config);
     assert_string_equal(e->model_name, "qwen3-0.6b");
@@ -99,6 +100,10 @@ static void values_by_kind(void **state)
     assert_string_equal(trd_config_get(config, "micro_batch_size_to_train_on"), "1");
     assert_null(trd_config_get(config, "no_such_key"));
     assert_string_equal(e->checkpoint_directory, "out/a \"b\"/checkpoints");
+    assert_string_equal(e->profiler.directory, "out/a \"b\"/profile");
+    assert_int_equal(e->profiler.skip_first_steps, 1);
+    assert_int_equal(e->profiler.steps, 5);
+    assert_int_equal(e->profiler.period, -1);
     trd_config_free(config);
 }
 
@@ -107,6 +112,8 @@ static void wrong_values(void **state)
     const struct {
         const char *line, *message;
     } cases[] = {
+        {"profiler: xplane", "profiler: expected trace or nothing, found \"xplane\""},
+        {"profile_periodically_period: 4", "profile_periodically_period 4 is less than profiler_steps 5"},
         {"steps: many", "config.yml line 2: steps: expected a whole number, found \"many\""},
         {"steps: 1.5", "steps: expected a whole number, found \"1.5\""},
         {"steps: 1e3", "steps: expected a whole number"},
@@ -296,6 +303,10 @@ static void give_other_value(const trd_config_key *key, char *text, size_t bytes
     const char *bar = strchr(key->choices, '|');
     if (!strcmp(key->name, "micro_batch_size_to_train_on"))
         snprintf(text, bytes, "%s=4", key->name); /* as per_device_batch_size, 1 + 3 */
+    else if (!strcmp(key->name, "profiler"))
+        snprintf(text, bytes, "%s=trace", key->name);
+    else if (!strcmp(key->name, "profile_periodically_period"))
+        snprintf(text, bytes, "%s=9", key->name); /* not below profiler_steps */
     else if (!strcmp(key->name, "scan_layers") || !strcmp(key->name, "num_epochs"))
         snprintf(text, bytes, "%s=%s", key->name, key->preset); /* true is refused; steps are given */
     else if (*key->choices)

@@ -10,7 +10,7 @@ for word in --help -h help; do
     prints "usage: treadle COMMAND"
 done
 commands=$("$treadle" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
-for command in train eval generate inspect export plan bench parity tokenize config version; do
+for command in train eval generate inspect export plan profile bench parity tokenize config version; do
     echo "$commands" | grep -qx $command || fail "--help does not list $command"
 done
 for command in $commands; do

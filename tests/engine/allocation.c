@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/engine.h"
+#include "support/scratch.h"
 
 #ifdef TRD_SANITIZED
 
@@ -17,6 +18,12 @@ static void a_step_allocates_nothing(void **state)
 {
     (void)state;
     skip(); /* the sanitizers' allocator cannot be interposed */
+}
+
+static void nor_does_recording_a_profile(void **state)
+{
+    (void)state;
+    skip();
 }
 
 #else
@@ -36,14 +43,13 @@ static void step(trd_engine *engine, test_batch *batches)
     OK(trd_engine_train_step(engine, &batches[1].batch));
 }
 
-static void a_step_allocates_nothing(void **state)
+static void expect_no_allocation(trd_engine_options o)
 {
-    (void)state;
-    trd_engine_options o = test_adamw();
     trd_step_metrics metrics;
     test_batch batches[3];
     o.num_threads = 2;
     heap.ours_only = true;
+    heap.taken = 0;
     heap_arm(LONG_MAX);
     trd_engine *engine = test_engine(&o);
     for (uint64_t i = 0; i < 3; i++) test_batch_fill(&batches[i], i + 1);
@@ -60,10 +66,24 @@ static void a_step_allocates_nothing(void **state)
     OK(trd_engine_close(engine));
 }
 
+static void a_step_allocates_nothing(void **state)
+{
+    (void)state;
+    expect_no_allocation(test_adamw());
+}
+
+static void nor_does_recording_a_profile(void **state)
+{
+    trd_engine_options o = test_adamw();
+    o.profiler = (trd_profiler_options){scratch_path(*state, "profile"), 0, 1000, -1};
+    expect_no_allocation(o);
+}
+
 #endif
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_allocates_nothing)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_allocates_nothing),
+                                       cmocka_unit_test(nor_does_recording_a_profile)};
+    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
 }

@@ -88,6 +88,7 @@ static void every_allocation_fails_once(void **state)
     test_batch_fill(&b, 1);
     o.checkpoint_directory = scratch_path(*state, "run");
     o.async_checkpointing = false;
+    o.profiler = (trd_profiler_options){scratch_path(*state, "profile"), 1, 1, -1};
     assert_false(live_once(&o, &b.batch, LONG_MAX));
     balance = heap.live; /* below 0: the model was made before counting began */
     for (; live_once(&o, &b.batch, n); n++)

@@ -61,7 +61,8 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     cpu->base.table = &trd__backend_cpu;
     cpu->log = options->log;
     cpu->info = (trd__cpu_info){.isa = isa, .workers = choose_threads(options->threads)};
-    trd_status status = trd__executor_create(cpu->info.workers, &cpu->executor);
+    cpu->recorder = options->recorder;
+    trd_status status = trd__executor_create(cpu->info.workers, cpu->recorder, &cpu->executor);
     if (status) {
         backend_free(&cpu->base);
         return status;
@@ -173,6 +174,7 @@ static trd_status compile(trd__backend *backend, const trd__program *program,
     TRD_TRY(trd__cpu_compile(&cpu->info, &cpu->log, program, options, &executable));
     trd_status status = grow(cpu, &cpu->arena, &cpu->arena_bytes, executable->report.arena_bytes);
     if (!status) status = grow(cpu, &cpu->scratch, &cpu->scratch_bytes, executable->report.scratch_bytes);
+    if (!status && cpu->recorder) status = trd__cpu_label(cpu->recorder, executable);
     if (status) {
         trd__cpu_executable_free(executable);
         return trd__fail_in(status, "compile of \"%s\"", program->name);

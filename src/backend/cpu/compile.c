@@ -40,6 +40,7 @@ trd__draft *trd__draft_add(trd__lowering *l, const trd_node *node, int inputs, i
     trd__draft *d = &l->drafts[l->draft_count];
     memset(d, 0, sizeof *d);
     d->node = node;
+    d->name = node->op->name;
     d->plan.info = l->info;
     d->plan.arena = l->arena;
     d->accumulator = -1;
@@ -70,6 +71,7 @@ static trd_status fill_step(trd__lowering *l, const trd__draft *d, trd__cpu_step
                             .shared_bytes = round_up(d->plan.shared_bytes),
                             .bytes_read = d->bytes_read,
                             .bytes_written = d->bytes_written,
+                            .name = d->name,
                             .flops = d->node->op->flops ? d->node->op->flops(d->node) : 0};
     step->inputs = trd__arena_alloc(l->arena, (size_t)d->input_count + 1, sizeof *step->inputs);
     step->outputs = trd__arena_alloc(l->arena, (size_t)d->output_count + 1, sizeof *step->outputs);
@@ -101,6 +103,7 @@ static trd_status fill_copy(trd__lowering *l, const trd__copy *copy, const trd_n
     step->node = node;
     step->state = bytes;
     step->bytes_read = step->bytes_written = copy->bytes;
+    step->name = trd__op_copy.name;
     step->input_count = step->output_count = step->phases = 1;
     step->workers = copy->bytes < (1u << 16) || l->info->workers == 1 ? 1 : 0;
     return TRD_OK;

@@ -34,12 +34,15 @@ typedef struct trd__cpu_step {
     size_t worker_bytes, shared_bytes;
     uint64_t bytes_read, bytes_written; /* by one call of it */
     double flops;
+    const char *name;        /* the op's; of a group, those of its members */
+    const trd__label *label; /* NULL without a recorder */
 } trd__cpu_step;
 
 struct trd__executable {
     trd__arena *arena; /* everything below but the program */
     trd__program *program;
     char *name;
+    const trd__label *label; /* NULL without a recorder */
     trd__cpu_step *steps;
     int step_count;
     unsigned char *constants;
@@ -70,9 +73,11 @@ typedef struct trd__run {
     unsigned char *regions[TRD__REGION_COUNT];
     unsigned char *worker_scratch, *shared_scratch;
     uint64_t ticket;
+    uint64_t submitted_ns; /* when it was queued; 0: it is not recorded */
 } trd__run;
 
-trd_status trd__executor_create(int workers, trd__executor **executor);
+/* recorder: NULL for none. */
+trd_status trd__executor_create(int workers, trd__recorder *recorder, trd__executor **executor);
 void trd__executor_free(trd__executor *executor); /* drains first; NULL is fine */
 /* Queues a run and sets its ticket; blocks while the ring is full. */
 trd_status trd__executor_submit(trd__executor *executor, trd__run *run);
@@ -87,7 +92,8 @@ trd__backend_stats trd__executor_stats(const trd__executor *executor);
 typedef struct trd__runner trd__runner;
 trd_status trd__runner_create(int workers, trd__runner **runner);
 void trd__runner_free(trd__runner *runner); /* NULL is fine */
-void trd__runner_run(trd__runner *runner, const trd__run *run);
+/* track: where the kernel calls are recorded; NULL: nowhere. */
+void trd__runner_run(trd__runner *runner, const trd__run *run, trd__track *track);
 /* The first failure a kernel reported since the last reset; NULL: none. */
 const char *trd__runner_fault(const trd__runner *runner);
 void trd__runner_reset(trd__runner *runner);
@@ -97,6 +103,7 @@ typedef struct trd__cpu_backend {
     trd_log_sink log;
     trd__cpu_info info;
     trd__executor *executor;
+    trd__recorder *recorder; /* NULL: none */
     unsigned char *arena, *scratch;
     size_t arena_bytes, scratch_bytes, set_bytes;
     size_t needed_bytes; /* of set_bytes, without the entries that stay sparse */
@@ -111,6 +118,8 @@ uint64_t trd__cpu_layout_key(const trd__entry *entries, int count);
 
 trd_status trd__cpu_compile(const trd__cpu_info *info, const trd_log_sink *log, const trd__program *program,
                             const trd__compile_options *options, trd__executable **executable);
+/* Makes the labels of a program and its kernel calls. */
+trd_status trd__cpu_label(trd__recorder *recorder, trd__executable *executable);
 uint64_t trd__cpu_fingerprint(const trd__executable *executable, const trd__cpu_info *info);
 void trd__cpu_executable_free(trd__executable *executable); /* NULL is fine */
 

@@ -20,14 +20,24 @@ struct trd__executor {
     _Atomic uint64_t finished_ticket;
     _Atomic uint64_t busy_ns, executions;
     bool stop;
+    trd__recorder *recorder;    /* NULL: nothing is recorded */
+    trd__track *queue, *device; /* written by the executor's thread */
 };
+
+static void record(const trd__executor *executor, const trd__run *run, uint64_t begin_ns, uint64_t end_ns)
+{
+    int64_t ticket = (int64_t)run->ticket;
+    trd__track_add(executor->queue, run->executable->label, run->submitted_ns, begin_ns, ticket);
+    trd__track_add(executor->device, run->executable->label, begin_ns, end_ns, ticket);
+}
 
 static void execute(trd__executor *executor, const trd__run *run)
 {
     if (trd__runner_fault(executor->runner)) return;
     uint64_t begin = trd__now_ns();
-    trd__runner_run(executor->runner, run);
-    uint64_t busy_ns = trd__now_ns() - begin;
+    trd__runner_run(executor->runner, run, run->submitted_ns ? executor->device : NULL);
+    uint64_t end = trd__now_ns(), busy_ns = end - begin;
+    if (run->submitted_ns) record(executor, run, begin, end);
     atomic_fetch_add(&executor->busy_ns, busy_ns);
     atomic_fetch_add(&executor->executions, 1);
     atomic_fetch_add(&run->executable->busy_ns, busy_ns);
@@ -76,6 +86,7 @@ trd_status trd__executor_submit(trd__executor *executor, trd__run *run)
     uint64_t ticket = executor->submitted_ticket + 1;
     if (ticket > RING) trd__executor_wait(executor, ticket - RING);
     run->ticket = ticket;
+    run->submitted_ns = trd__recorder_on(executor->recorder) ? trd__now_ns() : 0;
     executor->ring[ticket % RING] = *run;
     pthread_mutex_lock(&executor->mutex);
     executor->submitted_ticket = ticket;
@@ -102,12 +113,21 @@ trd__backend_stats trd__executor_stats(const trd__executor *executor)
                                 .executions = atomic_load(&executor->executions)};
 }
 
-trd_status trd__executor_create(int workers, trd__executor **out)
+static trd_status make_tracks(trd__executor *executor, trd__recorder *recorder)
+{
+    if (!recorder) return TRD_OK;
+    executor->recorder = recorder;
+    TRD_TRY(trd__recorder_track(recorder, "queue", true, &executor->queue));
+    return trd__recorder_track(recorder, "device", false, &executor->device);
+}
+
+trd_status trd__executor_create(int workers, trd__recorder *recorder, trd__executor **out)
 {
     *out = NULL;
     trd__executor *executor = trd__calloc(1, sizeof *executor);
     if (!executor) return TRD_NO_MEMORY;
-    trd_status status = trd__runner_create(workers, &executor->runner);
+    trd_status status = make_tracks(executor, recorder);
+    if (!status) status = trd__runner_create(workers, &executor->runner);
     if (status) {
         trd__free(executor);
         return status;

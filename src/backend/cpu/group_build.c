@@ -1,6 +1,7 @@
 /* From a unit of fused nodes to a group that runs: its members, and what is inlined in them, become ops on
  * virtual registers in the graph's order; loads are put before their first use; then registers are assigned
  * by the last use. Values that are stored keep their register to the end of the tile. */
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/cpu/fuser.h"
@@ -370,6 +371,31 @@ static uint64_t reusable_inputs(const trd__group *group)
     return full & ~other;
 }
 
+/* "fused square+mul+add": the members' ops, each once, in the order they come first. */
+static trd_status name_draft(const build *g, trd__draft *d)
+{
+    enum { NAME_TEXT = 64 };
+    const trd__unit *u = &g->f->units[g->unit];
+    const trd_op *known[TRD__UNIT_MEMBERS];
+    char text[NAME_TEXT] = "fused ";
+    int count = 0;
+    for (int id = u->min; id <= u->max; id++) {
+        const trd_op *op = g->l->graph->nodes[id]->op;
+        bool repeated = g->f->unit[id] != g->unit;
+        for (int i = 0; i < count; i++) repeated |= known[i] == op;
+        if (repeated) continue;
+        size_t used = strlen(text);
+        if (used + strlen(op->name) + sizeof "+..." > NAME_TEXT) {
+            strcpy(text + used, "...");
+            break;
+        }
+        snprintf(text + used, NAME_TEXT - used, "%s%s", count ? "+" : "", op->name);
+        known[count++] = op;
+    }
+    d->name = trd__arena_strdup(g->l->arena, text);
+    return d->name ? TRD_OK : TRD_NO_MEMORY;
+}
+
 static trd_status add_draft(build *g, trd__group *group)
 {
     const trd__unit *u = &g->f->units[g->unit];
@@ -392,7 +418,7 @@ static trd_status add_draft(build *g, trd__group *group)
         d->bytes_written += g->l->values[g->outputs[r]].bytes;
     }
     for (int s = 0; s < g->store_count; s++) d->reuse[g->stores[s].output] = reusable;
-    return TRD_OK;
+    return name_draft(g, d);
 }
 
 trd_status trd__build_group(trd__fusion *f, int unit)

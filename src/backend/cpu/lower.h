@@ -33,6 +33,7 @@ typedef struct trd__draft {
     uint64_t reuse[TRD__MAX_RESULTS]; /* bit i: the output may take the buffer of input i */
     int accumulator; /* operand whose buffer must be reused, by a copy if need be; -1: none */
     uint64_t bytes_read, bytes_written;
+    const char *name; /* what a profile calls it */
 } trd__draft;
 
 /* A copy between storages that placement asked for. */

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 
 enum { SPINS = 2000, MESSAGE_BYTES = 1024 };
 
@@ -33,6 +34,8 @@ struct trd__runner {
     barrier barrier;
     trd__cpu_fault fault;
     const trd__run *run; /* the current one */
+    trd__track *track;   /* of the current run, worker 0 only; NULL: it is not recorded */
+    uint64_t lap_ns;     /* when the kernel call that is recorded next began */
 };
 
 static void pause_briefly(void)
@@ -99,15 +102,25 @@ static void run_step(trd__runner *runner, const trd__cpu_step *step, int worker,
     }
 }
 
+/* Worker 0's kernel calls follow each other without a gap: a call takes until the next one may begin, waiting
+ * for the other workers included. */
+static void end_lap(trd__runner *runner, const trd__cpu_step *step)
+{
+    uint64_t now = trd__now_ns();
+    trd__track_add(runner->track, step->label, runner->lap_ns, now, (int64_t)runner->run->ticket);
+    runner->lap_ns = now;
+}
+
 static void work(void *context, int worker, int workers)
 {
     trd__runner *runner = context;
     const trd__executable *executable = runner->run->executable;
-    bool after_shared = false;
+    bool after_shared = false, recorded = worker == 0 && runner->track;
     for (int s = 0; s < executable->step_count; s++) {
         const trd__cpu_step *step = &executable->steps[s];
         bool shared = step->workers != 1;
         if (s > 0 && workers > 1 && (shared || after_shared)) barrier_wait(&runner->barrier);
+        if (recorded && s > 0) end_lap(runner, step - 1);
         if (shared)
             run_step(runner, step, worker, workers);
         else if (worker == 0)
@@ -123,14 +136,18 @@ static bool any_shared(const trd__executable *executable)
     return false;
 }
 
-void trd__runner_run(trd__runner *runner, const trd__run *run)
+void trd__runner_run(trd__runner *runner, const trd__run *run, trd__track *track)
 {
+    const trd__executable *executable = run->executable;
     runner->run = run;
-    runner->fault.program = run->executable->name;
-    if (runner->workers > 1 && any_shared(run->executable))
+    runner->track = track;
+    if (track) runner->lap_ns = trd__now_ns();
+    runner->fault.program = executable->name;
+    if (runner->workers > 1 && any_shared(executable))
         trd__pool_run(runner->pool, work, runner);
     else
         work(runner, 0, 1);
+    if (track && executable->step_count) end_lap(runner, &executable->steps[executable->step_count - 1]);
 }
 
 void trd__cpu_fail(const trd__cpu_call *call, const char *format, ...)
