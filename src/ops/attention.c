@@ -194,16 +194,19 @@ static void grad_expand(trd_builder *b, const trd_node *n, trd_value *results)
     trd_shape per_query = TRD__SHAPE(d.batch, d.queries, 1, 1);
     trd_value valid =
         trd_greater(b, trd_reshape(b, n->inputs[SEGMENTS], per_query), trd_scalar(b, TRD_I32, 0));
-    trd_value q = group_queries(b, n->inputs[Q], &d), out = group_queries(b, n->inputs[OUTPUT], &d);
+    trd_value q = group_queries(b, n->inputs[Q], &d);
     trd_value d_out = group_queries(b, trd__mask(b, valid, n->inputs[D_OUTPUT]), &d);
     trd_value k = swap_middle(b, n->inputs[K], wide), v = swap_middle(b, n->inputs[V], wide);
     trd_value mask = visible(b, n, &d);
     trd_value lse =
         trd_reshape(b, n->inputs[LSE], TRD__SHAPE(d.batch, d.groups, d.heads / d.groups, d.queries, 1));
-    trd_value p = trd_exp(b, trd_sub(b, scores(b, n, &d, q, k), lse));
-    p = merge_rows(b, trd__mask(b, mask, p), &d);
+    trd_value p = trd__mask(b, mask, trd_exp(b, trd_sub(b, scores(b, n, &d, q, k), lse)));
+    trd_value total = trd__sum_last(b, p); /* 1 but for the rounding of the log-sum-exp; 0 without keys */
+    total = trd_select(b, trd_greater(b, total, trd_scalar(b, wide, 0)), total, trd_scalar(b, wide, 1));
+    p = merge_rows(b, trd_div(b, p, total), &d);
     trd_value dp = trd_matmul(b, d_out, v, false, true, wide);
-    trd_value delta = trd__sum_last(b, trd_mul(b, d_out, out));
+    /* Not d_out . output, which may have been rounded to fewer bits than a saturated softmax needs. */
+    trd_value delta = trd__sum_last(b, trd_mul(b, p, dp));
     trd_value ds = trd__times(b, trd_mul(b, p, trd_sub(b, dp, delta)), attr->scale);
     results[0] = ungroup_queries(b, trd_matmul(b, ds, k, false, false, wide), &d, dtype);
     results[1] = trd_cast(b, swap_middle(b, trd_matmul(b, ds, q, true, false, wide), wide), dtype);

@@ -1,4 +1,8 @@
 /* Blocked attention, gradient (Dao et al. 2022): probabilities are formed again from the saved log-sum-exp.
+ * The softmax's gradient is p (dp - delta), delta the mean of dp under p, which also is dy . output. In
+ * float32 it is taken from the output, so that keys can be walked in chunks. An output rounded to bfloat16
+ * would drown the small gradients of a saturated softmax; there all keys of a block make one chunk and delta
+ * is the mean itself.
  *
  * Invariant: a unit of work owns float32 copies of one group's dk and dv, so nothing is summed by two workers
  * at once. Where there are too few groups to keep the workers equally busy, several units share a group by
@@ -10,7 +14,6 @@ enum { ROW_GRAIN = 16 };
 typedef struct scratch {
     float *q, *dy, *dq; /* (rows, D) */
     float *k, *v;       /* (S, D), with copies */
-    float *row;         /* (D): one row of the output */
     float *scores, *dp; /* (rows, chunk) */
     float *dk, *dv;     /* (S, D) */
     trd__key_range *keys;
@@ -26,7 +29,6 @@ static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *
                      .dq = trd__scratch_take(base, used, rows * size),
                      .k = trd__scratch_take(base, used, copies),
                      .v = trd__scratch_take(base, used, copies),
-                     .row = trd__scratch_take(base, used, size),
                      .scores = trd__scratch_take(base, used, rows * p->chunk),
                      .dp = trd__scratch_take(base, used, rows * p->chunk),
                      .dk = trd__scratch_take(base, used, own),
@@ -40,6 +42,7 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     trd__attention_plan *p = trd__attention_plan_make(n, plan);
     if (!p) return TRD_NO_MEMORY;
     const trd__attention_dims *d = &p->d;
+    if (p->dtype != TRD_F32) p->chunk = d->keys;
     scratch_layout(p, NULL, &plan->worker_bytes);
     if (p->parts > 1) {
         plan->phases = 2;
@@ -49,7 +52,8 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     return TRD_OK;
 }
 
-/* Zeroes both rows outside the range that row r sees in the chunk, and turns the inside into p and ds. */
+/* Zeroes both rows outside the range that row r sees in the chunk, and turns the inside into p and ds. delta
+ * NULL: the chunk holds all the row sees. */
 static void gradient_chunk(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
                            const trd__query_block *block, const float *delta, int64_t first, int64_t count)
 {
@@ -63,21 +67,23 @@ static void gradient_chunk(const trd__attention_plan *p, const trd__cpu_call *ca
         memset(dp, 0, (size_t)begin * sizeof *dp);
         memset(row + end, 0, (size_t)(count - end) * sizeof *row);
         memset(dp + end, 0, (size_t)(count - end) * sizeof *dp);
-        p->math->attention_gradient(row + begin, dp + begin, lse[block->lse_at + r], delta[r], end - begin);
+        float sum = p->math->exp_in_place(row + begin, lse[block->lse_at + r], end - begin);
+        float mean = delta        ? delta[r]
+                     : sum > 0.0f ? p->math->dot(row + begin, dp + begin, end - begin) / sum
+                                  : 0.0f;
+        p->math->attention_gradient(row + begin, dp + begin, mean, end - begin);
         /* A softmax over one key is constant: Adam would turn its rounding noise into movement. */
         if (end > begin && block->keys[r].end - block->keys[r].begin == 1) dp[begin] = 0;
     }
 }
 
-/* delta = dy . output per row. */
+/* delta = dy . output per row, float32. */
 static void row_deltas(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
                        const trd__query_block *block, float *delta)
 {
-    for (int64_t r = 0; r < block->rows; r++) {
-        int64_t at = block->at + r * block->stride;
-        const float *output = trd__row_read(p->math, p->dtype, call->inputs[4], at, p->d.size, w->row);
-        delta[r] = p->math->dot(w->dy + r * p->d.size, output, p->d.size);
-    }
+    const float *output = (const float *)call->inputs[4] + block->at;
+    for (int64_t r = 0; r < block->rows; r++)
+        delta[r] = p->math->dot(w->dy + r * p->d.size, output + r * block->stride, p->d.size);
 }
 
 static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
@@ -87,7 +93,8 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
     int64_t size = p->d.size, rows = block->rows;
     trd__attention_read_rows(p, block, call->inputs[0], w->q);
     trd__attention_read_rows(p, block, call->inputs[6], w->dy);
-    row_deltas(p, call, w, block, delta);
+    bool exact_output = p->dtype == TRD_F32;
+    if (exact_output) row_deltas(p, call, w, block, delta);
     if (block->begin >= block->end) memset(w->dq, 0, (size_t)(rows * size) * sizeof *w->dq);
     for (int64_t first = block->begin; first < block->end; first += p->chunk) {
         int64_t count = block->end - first < p->chunk ? block->end - first : p->chunk;
@@ -95,7 +102,7 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
         float *dk = w->dk + first * size, *dv = w->dv + first * size;
         trd__sgemm(false, true, rows, count, size, scale, w->q, size, keys, k.stride, 0.0f, w->scores, count);
         trd__sgemm(false, true, rows, count, size, 1.0f, w->dy, size, values, v.stride, 0.0f, w->dp, count);
-        gradient_chunk(p, call, w, block, delta, first, count);
+        gradient_chunk(p, call, w, block, exact_output ? delta : NULL, first, count);
         trd__sgemm(true, false, count, size, rows, 1.0f, w->scores, count, w->dy, size, 1.0f, dv, size);
         trd__sgemm(true, false, count, size, rows, scale, w->dp, count, w->q, size, 1.0f, dk, size);
         trd__sgemm(false, false, rows, size, count, scale, w->dp, count, keys, k.stride,

@@ -25,8 +25,7 @@ typedef struct trd__row_math {
     float (*exp_in_place)(float *x, float shift, int64_t n);  /* x = e^(x - shift); returns the sum */
     void (*logit_gradient)(float *x, float log_sum, float factor,
                            int64_t n); /* x = -factor e^(x - log_sum) */
-    /* scores -> p = e^(scores - log_sum), dp -> ds = p (dp - delta) */
-    void (*attention_gradient)(float *scores, float *dp, float log_sum, float delta, int64_t n);
+    void (*attention_gradient)(const float *p, float *dp, float delta, int64_t n); /* dp = p (dp - delta) */
     void (*norm)(const float *x, const float *scale, float inverse, float *y,
                  int64_t n);                                                  /* x * inverse * scale */
     float (*dot3)(const float *x, const float *y, const float *z, int64_t n); /* sum of x y z */

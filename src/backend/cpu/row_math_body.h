@@ -126,19 +126,11 @@ static void logit_gradient(float *x, float log_sum, float factor, int64_t n)
     if (i < n) vstore_n(x + i, -factor * softmax_exp(vload_n(x + i, n - i, 0.0f) - log_sum), n - i);
 }
 
-static void attention_gradient(float *scores, float *dp, float log_sum, float delta, int64_t n)
+static void attention_gradient(const float *p, float *dp, float delta, int64_t n)
 {
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        vf p = softmax_exp(vload(scores + i) - log_sum);
-        vstore(scores + i, p);
-        vstore(dp + i, p * (vload(dp + i) - delta));
-    }
-    if (i < n) {
-        vf p = softmax_exp(vload_n(scores + i, n - i, 0.0f) - log_sum);
-        vstore_n(scores + i, p, n - i);
-        vstore_n(dp + i, p * (vload_n(dp + i, n - i, 0.0f) - delta), n - i);
-    }
+    for (; i + LANES <= n; i += LANES) vstore(dp + i, vload(p + i) * (vload(dp + i) - delta));
+    for (; i < n; i++) dp[i] = p[i] * (dp[i] - delta);
 }
 
 static void norm(const float *x, const float *scales, float inverse, float *y, int64_t n)
