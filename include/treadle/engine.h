@@ -336,6 +336,7 @@ typedef struct trd_program_info {
     int kernels;            /* kernel calls of one run */
     uint64_t runs;          /* finished ones */
     uint64_t busy_ns;       /* their device time */
+    uint64_t least_ns;      /* that of the shortest one, 0: none yet */
 } trd_program_info;
 /* What an engine has compiled so far: families of payloads in the order they were met, then updates. A change
  * of the loss drops all of them. */

@@ -54,6 +54,7 @@ typedef struct trd__memory_report {
 /* What a program has cost so far. */
 typedef struct trd__usage {
     uint64_t runs, busy_ns; /* finished runs and their time on the device */
+    uint64_t least_ns;      /* the shortest one's, 0: none */
 } trd__usage;
 
 typedef struct trd__backend_stats {

@@ -5,11 +5,13 @@
 #include "cli/run.h"
 
 /* X(name, text): what an arm of the ablation tells after each loop; the text is its JSON key. Times of calls
- * are host time as trd_engine_stats counts it; busy times are the device's, of the whole loop. */
+ * are host time as trd_engine_stats counts it; busy times are the device's, of the whole loop,
+ * but least_busy_ms: a step made of the shortest run that each program has had so far. */
 #define CLI_ARM_LIST(X)                                                                                      \
     X(LOOP_MS, "loop_ms")                                                                                    \
     X(BUSY_MS, "busy_ms")                                                                                    \
     X(UPDATE_BUSY_MS, "update_busy_ms")                                                                      \
+    X(LEAST_BUSY_MS, "least_busy_ms")                                                                        \
     X(HOST_MICRO_US, "host_us_per_micro_batch")                                                              \
     X(HOST_UPDATE_US, "host_us_per_update")                                                                  \
     X(WORST_STEP_MS, "worst_step_ms")                                                                        \

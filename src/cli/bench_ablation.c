@@ -63,10 +63,10 @@ typedef struct arm {
 /* What a row of the table says. */
 typedef struct row {
     double step_ms, micro_ms, loop_ms, wall_s, host_micro_us, host_update_us, busy_ms, share, worst_ms, peak;
-    double loop_ratio; /* to the default's loop of the same round */
-    double busy_ratio; /* to the default's, each the least of its loops: other load only adds */
-    double loss_off;   /* largest relative difference of a loss, 0: the same bits */
-    bool same_losses;
+    double loop_ratio;             /* to the default's loop of the same round */
+    double busy_ratio;             /* to the default's, of steps made of each program's shortest run */
+    double loss_off;               /* largest relative difference of a loss in the first loop */
+    bool same_losses;              /* bits of all loops */
     char other_programs[4 * TEXT]; /* names, "" for the same ones */
 } row;
 
@@ -220,13 +220,6 @@ static double median(const ablation *b, const double *top, const double *bottom)
     return cli_quantile(values, b->rounds, 0.5);
 }
 
-static double least(const ablation *b, const double *values)
-{
-    double least = values[0];
-    for (int64_t r = 1; r < b->rounds; r++) least = fmin(least, values[r]);
-    return least;
-}
-
 static void compare_programs(const arm *normal, const arm *a, row *r)
 {
     size_t used = 0;
@@ -247,7 +240,7 @@ static void compare_losses(const ablation *b, const arm *normal, const arm *a, r
     size_t count = (size_t)(b->rounds * b->steps);
     r->same_losses = memcmp(a->losses, normal->losses, count * sizeof *a->losses) == 0;
     r->loss_off = 0;
-    for (size_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < b->steps; i++)
         r->loss_off = fmax(r->loss_off, fabs(a->losses[i] - normal->losses[i]) / fabs(normal->losses[i]));
 }
 
@@ -270,7 +263,8 @@ static void summarize(ablation *b, int which)
     r->worst_ms = median(b, f[CLI_ARM_WORST_STEP_MS], NULL);
     r->peak = f[CLI_ARM_PEAK_BYTES][b->rounds - 1];
     r->loop_ratio = median(b, f[CLI_ARM_LOOP_MS], normal->figures[CLI_ARM_LOOP_MS]);
-    r->busy_ratio = least(b, f[CLI_ARM_BUSY_MS]) / least(b, normal->figures[CLI_ARM_BUSY_MS]);
+    r->busy_ratio =
+        f[CLI_ARM_LEAST_BUSY_MS][b->rounds - 1] / normal->figures[CLI_ARM_LEAST_BUSY_MS][b->rounds - 1];
     compare_losses(b, normal, a, r);
     compare_programs(normal, a, r);
     b->broken |= a->kind->same && (!r->same_losses || *r->other_programs);

@@ -25,7 +25,8 @@ static void visit(search *s, const trd__compiled *compiled, int length)
                                  .peak_bytes = memory->arena_bytes + memory->scratch_bytes,
                                  .kernels = memory->kernel_count,
                                  .runs = usage.runs,
-                                 .busy_ns = usage.busy_ns};
+                                 .busy_ns = usage.busy_ns,
+                                 .least_ns = usage.least_ns};
 }
 
 /* Lists are newest first: the oldest is told by recursion. */

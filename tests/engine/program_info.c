@@ -47,6 +47,7 @@ static void lists_what_is_compiled(void **state)
         assert_int_equal(info.runs, runs[i]);
         assert_int_equal(info.length, i < 2 ? TEST_LENGTH : 0);
         assert_true(info.busy_ns > 0 && info.fingerprint && info.kernels > 0);
+        assert_true(info.least_ns > 0 && info.least_ns * info.runs <= info.busy_ns);
         assert_true(info.bytes_read > 0 && info.bytes_written > 0 && info.peak_bytes > 0);
         assert_true(i == 2 || info.flops > 0);
     }

@@ -197,7 +197,9 @@ static trd__memory_report memory(const trd__executable *executable)
 
 static trd__usage usage(const trd__executable *executable)
 {
-    return (trd__usage){.runs = atomic_load(&executable->runs), .busy_ns = atomic_load(&executable->busy_ns)};
+    return (trd__usage){.runs = atomic_load(&executable->runs),
+                        .busy_ns = atomic_load(&executable->busy_ns),
+                        .least_ns = atomic_load(&executable->least_ns)};
 }
 
 /* Says where a set's layout first differs from the slot's. */

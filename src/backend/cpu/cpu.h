@@ -52,6 +52,7 @@ struct trd__executable {
     uint64_t layouts[TRD__MAX_SLOTS]; /* keys of the sets that fit its slots */
     uint64_t last_ticket;             /* of its newest run; dispatching thread only */
     _Atomic uint64_t runs, busy_ns;   /* counted by the executor */
+    _Atomic uint64_t least_ns;        /* of a run, 0: none yet */
 };
 
 typedef struct trd__cpu_set {

@@ -42,6 +42,8 @@ static void execute(trd__executor *executor, const trd__run *run)
     atomic_fetch_add(&executor->executions, 1);
     atomic_fetch_add(&run->executable->busy_ns, busy_ns);
     atomic_fetch_add(&run->executable->runs, 1);
+    uint64_t least_ns = atomic_load(&run->executable->least_ns); /* written by this thread only */
+    if (!least_ns || busy_ns < least_ns) atomic_store(&run->executable->least_ns, busy_ns);
 }
 
 static void *executor_main(void *argument)
