@@ -40,7 +40,7 @@ static trd_status show(trd_engine *engine, const char *name)
 int main(void)
 {
     static const int32_t ids[ROWS * LENGTH] = {5, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
-    trd_batch batch = {.rows = ROWS, .length = LENGTH, .token_ids = ids, .update_step = -1};
+    trd_batch batch = {.rows = ROWS, .length = LENGTH, .token_ids = ids};
     trd_engine_options options = trd_engine_defaults();
     trd_engine *engine = NULL;
     double before = 0, after = 0;

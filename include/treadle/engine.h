@@ -125,8 +125,9 @@ TRD_API trd_status trd_engine_close(trd_engine *engine);
 TRD_API trd_status trd_engine_with_loss_fn(trd_engine *engine, trd_loss_function loss, void *user);
 /* The loss of eval_step; NULL: that of training, as without this call. */
 TRD_API trd_status trd_engine_with_eval_loss_fn(trd_engine *engine, trd_loss_function loss, void *user);
-/* Adapts a payload before the engine checks it: writes *adapted (arrays stay the adapter's until its next
- * call). */
+/* Adapts a payload before the engine checks it: writes *adapted, which comes zeroed (arrays stay the
+ * adapter's until its next call). position stays the payload's, and so does update_step where the adapter
+ * leaves it. */
 typedef trd_status (*trd_gen_model_input_function)(void *user, const trd_batch *payload, trd_batch *adapted);
 /* Sets the adapter of training and evaluation payloads; NULL: payloads are taken as they are. user must
  * outlive the engine. */
@@ -274,30 +275,62 @@ TRD_API trd_handle trd_view_handle(trd_view view, int i); /* of tensor i < trd_v
 /* As trd_view_read; TRD_DELETED names the step that donated the array. */
 TRD_API trd_status trd_handle_read(trd_handle handle, void *data);
 
-/* What trd_engine_train feeds and when it stops. Everything in it stays the caller's. */
-typedef struct trd_train_options {
-    trd_loader *train;                         /* of micro-batches */
-    trd_loader *eval;                          /* NULL: no evaluation; rewound for each */
-    int64_t eval_interval;                     /* 0 or less: only where eval_at_start / eval_at_end say */
-    int64_t eval_steps;                        /* batches per evaluation; 0 or less: all */
-    bool eval_at_start;                        /* an evaluation before the first step */
-    bool eval_at_end;                          /* and one after the last, where this call did it */
-    const volatile int *stop;                  /* set by a signal handler; may be NULL */
-    void (*on_step)(void *user, int64_t step); /* hooks; may be NULL */
-    void (*on_eval)(void *user, int64_t step, double loss); /* after each evaluation */
-    void *user;                                             /* passed to the hooks */
-} trd_train_options;
-/* The training loop: feeds gradient_accumulation_steps micro-batches a step from the loader, updates,
- * evaluates every eval_interval steps, then saves, until steps are done, the data ends, or stop becomes
- * non-zero (which finishes the step and saves). Resumes the loader at the engine's data position;
- * TRD_INVALID_ARGUMENT when its files are not those the position was reached in. */
-TRD_API trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options);
-
 /* What an evaluation found. */
 typedef struct trd_eval_result {
     double loss;          /* sum / sum */
     double total_weights; /* what it was divided by */
 } trd_eval_result;
+
+/* What a hook of the training loop is told. The pointers are valid during the call. */
+typedef struct trd_train_event {
+    trd_engine *engine; /* may be read, saved and evaluated; feeding it is the loop's */
+    /* Of step and data hooks the number of the step in the making, from 1; of the others the updates done. */
+    int64_t step;
+    const trd_batch *batch;        /* of data_end: NULL when the data has ended. Else NULL */
+    const trd_eval_result *result; /* of eval_end; else NULL */
+    trd_status status;             /* of train_end: how the loop ended. Else TRD_OK */
+} trd_train_event;
+/* A status other than TRD_OK ends training with it, after train_end; trd_error_message then names the hook
+ * before what the thread's last failure said. */
+typedef trd_status (*trd_train_hook)(void *user, const trd_train_event *event);
+/* Called on the caller's thread, each may be NULL, in this order:
+ *   train_begin, [eval_begin, eval_end,]
+ *   for each step: (data_begin, data_end for each micro-batch; step_begin after the first of them,) step_end,
+ *       [eval_begin, eval_end,] and then the step is saved where that is due
+ *   [eval_begin, eval_end,] the last save, train_end.
+ * step_end comes once the update is queued: the step's metrics are there for whoever asks, at the price of
+ * waiting. A step that is resumed in its middle begins again. Every step_begin, eval_begin and data_begin has
+ * its end unless something failed in between; train_begin always has, unless it failed itself. */
+typedef struct trd_train_hooks {
+    trd_train_hook train_begin; /* everything is checked, nothing has run */
+    trd_train_hook train_end;   /* what there was to save is saved, or something failed */
+    trd_train_hook step_begin;  /* before the step's first micro-batch is fed */
+    trd_train_hook step_end;    /* after the update, before evaluation and saving */
+    trd_train_hook eval_begin;  /* before the first batch of an evaluation */
+    trd_train_hook eval_end;    /* after its last, with the result */
+    trd_train_hook data_begin;  /* before a training batch is asked for */
+    trd_train_hook data_end;    /* after it came, before it is fed */
+    void *user;                 /* passed to every hook */
+} trd_train_hooks;
+
+/* What trd_engine_train feeds and when it stops. Everything in it stays the caller's. */
+typedef struct trd_train_options {
+    trd_loader *train;        /* of micro-batches */
+    trd_loader *eval;         /* NULL: no evaluation; rewound for each */
+    int64_t eval_interval;    /* 0 or less: only where eval_at_start / eval_at_end say */
+    int64_t eval_steps;       /* batches per evaluation; 0 or less: all */
+    bool eval_at_start;       /* an evaluation before the first step */
+    bool eval_at_end;         /* and one after the last, where this call did it */
+    const volatile int *stop; /* set by a signal handler; may be NULL */
+    trd_train_hooks hooks;    /* what is told of the loop's progress */
+} trd_train_options;
+/* The training loop: feeds gradient_accumulation_steps micro-batches a step from the loader (a payload's
+ * update_step decides instead of the count where it says something), updates, evaluates every eval_interval
+ * steps, then saves, until steps are done, the data ends, or stop becomes non-zero (which finishes the step
+ * and saves). Resumes the loader at the engine's data position; TRD_INVALID_ARGUMENT when its files are not
+ * those the position was reached in. */
+TRD_API trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options);
+
 /* Token-weighted evaluation over a loader from its start: eval_begin, eval_step for each batch (batches <= 0:
  * all), eval_end. */
 TRD_API trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, int64_t batches,

@@ -66,6 +66,13 @@ typedef struct trd_constant {
     double value;     /* exact in float64 */
 } trd_constant;
 
+/* Whether a step ends with a payload. */
+typedef enum trd_update_step {
+    TRD_UPDATE_BY_COUNT, /* the training loop's count decides */
+    TRD_UPDATE_NOW,      /* it does */
+    TRD_UPDATE_LATER     /* it does not, whatever the count */
+} trd_update_step;
+
 /* One micro-batch of token rows. All pointers stay the caller's; the engine copies what it needs. */
 typedef struct trd_batch {
     int rows;                   /* B */
@@ -78,7 +85,7 @@ typedef struct trd_batch {
     const trd_array *extras; /* further loss inputs by name (advantages, reference log-probabilities, ...) */
     int constant_count;      /* of constants */
     const trd_constant *constants; /* compiled in */
-    int update_step;               /* -1: the loop's count decides; 0 or 1 overrides it (is_update_step) */
+    trd_update_step update_step;   /* is_update_step, for trd_engine_train */
     uint64_t position;             /* data rows consumed once this batch is, saved in checkpoints */
 } trd_batch;
 

@@ -27,7 +27,7 @@ typedef struct bench {
 static trd_status one_step(bench *b)
 {
     const trd_engine_options *o = &b->run.options;
-    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens, .update_step = -1};
+    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens};
     if (b->fused) return trd_engine_train_step(b->run.engine, &batch);
     for (int i = 0; i < o->gradient_accumulation_steps; i++)
         TRD_TRY(trd_engine_fwd_bwd(b->run.engine, &batch));

@@ -74,7 +74,7 @@ static trd_status run_steps(arm *a, int64_t steps)
 {
     const trd_engine_options *o = &a->run.options;
     int64_t cycle = o->gradient_accumulation_steps, cells = (int64_t)o->rows * o->length;
-    trd_batch batch = {.rows = o->rows, .length = o->length, .update_step = -1};
+    trd_batch batch = {.rows = o->rows, .length = o->length};
     for (int64_t s = 0; s < steps; s++) {
         double before = host_us(a), after;
         for (int64_t i = 0; i < cycle; i++) {

@@ -75,8 +75,7 @@ static trd_batch batch_of(const parity_case *c, const parity_batch *b)
                        .length = c->length,
                        .token_ids = b->tokens,
                        .segment_ids = b->segments,
-                       .loss_weights = b->weights,
-                       .update_step = -1};
+                       .loss_weights = b->weights};
 }
 
 static trd_status open_engine(const session *s, const parity_run *run, trd_engine **engine)

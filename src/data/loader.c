@@ -97,8 +97,7 @@ static trd_status make_slots(trd_loader *loader)
         s->batch = (trd_batch){.length = loader->options.length,
                                .token_ids = s->token_ids,
                                .segment_ids = s->segment_ids,
-                               .loss_weights = s->loss_weights,
-                               .update_step = -1};
+                               .loss_weights = s->loss_weights};
     }
     return TRD_OK;
 }

@@ -265,6 +265,7 @@ struct trd_engine {
 
     int64_t step, micro_step, total_micro_steps;
     double step_eps, step_min_denom; /* loss bounds of the accumulated micro-batches */
+    trd_update_step update_step;     /* the last one's word on whether the step ends with it */
     uint64_t data_position;
     uint64_t data_hash; /* content of the files that data_position counts rows of, 0: not known */
     bool dirty;         /* something happened since the last save or restore */

@@ -49,9 +49,11 @@ static trd_status build_gradients(trd_engine *engine)
 {
     const trd__parameter *parameters = engine->model->parameters;
     TRD_TRY(reserve(engine, TRD__ROLE_GRADIENTS, (size_t)engine->trainable_count + TRD__SUM_COUNT));
-    for (int i = 0; i < engine->trainable_count; i++)
-        add_like(&engine->layout[TRD__ROLE_GRADIENTS], &parameters[engine->trainable[i]],
-                 engine->options.grad_dtype);
+    for (int i = 0; i < engine->trainable_count; i++) {
+        const trd__parameter *p = &parameters[engine->trainable[i]];
+        trd_dtype dtype = p->flags ? engine->options.weight_dtype : engine->options.grad_dtype;
+        add_like(&engine->layout[TRD__ROLE_GRADIENTS], p, dtype); /* a value that is taken is not rounded */
+    }
     static const char *const sums[TRD__SUM_COUNT] = {"denominator", "loss_sum", "sum_of_means",
                                                      "nonempty_micro_batches"};
     for (int i = 0; i < TRD__SUM_COUNT; i++)
@@ -61,6 +63,7 @@ static trd_status build_gradients(trd_engine *engine)
 
 static trd_status add_states(trd_engine *engine, const trd__parameter *p)
 {
+    if (p->flags) return TRD_OK; /* it takes a value: the optimizer has no part in it */
     trd__optimizer_state states[TRD__OPTIMIZER_STATES];
     const trd__optimizer_type *type = engine->optimizer;
     int count = type->states ? type->states(&engine->options.optimizer, p, states) : 0;

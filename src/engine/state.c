@@ -30,6 +30,7 @@ trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_
     trd__json_put_i64(w, "step", engine->step);
     trd__json_put_i64(w, "micro_step_count", engine->micro_step);
     trd__json_put_i64(w, "total_micro_steps", engine->total_micro_steps);
+    if (engine->micro_step) trd__json_put_i64(w, "update_step", engine->update_step);
     trd__json_put_i64(w, "data_position", (int64_t)engine->data_position);
     write_data_hash(engine, w);
     trd__json_put_i64(w, "init_weights_seed", (int64_t)(engine->options.init_weights_seed & INT64_MAX));
@@ -46,7 +47,8 @@ trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_
 /* What a checkpoint says, read before anything is changed. */
 typedef struct saved {
     int64_t step, micro_step, total_micro_steps, data_position;
-    uint64_t data_hash; /* 0: the checkpoint does not say */
+    uint64_t data_hash;  /* 0: the checkpoint does not say */
+    int64_t update_step; /* the last micro-batch's */
     trd__saved_metrics metrics;
 } saved;
 
@@ -62,6 +64,7 @@ static trd_status read_counts(trd__json root, saved *s)
     TRD_TRY(trd__json_get_i64(root, "micro_step_count", &s->micro_step));
     TRD_TRY(trd__json_get_i64(root, "total_micro_steps", &s->total_micro_steps));
     TRD_TRY(trd__json_get_i64(root, "data_position", &s->data_position));
+    TRD_TRY(trd__json_opt_i64(root, "update_step", &s->update_step));
     TRD_TRY(trd__json_opt_string(root, "data_content_hash", &hash));
     s->data_hash = strtoull(hash, NULL, 16);
     return TRD_OK;
@@ -222,6 +225,7 @@ static void restore_counts(trd_engine *engine, const saved *s)
     engine->step = s->step;
     engine->micro_step = s->micro_step;
     engine->total_micro_steps = s->total_micro_steps;
+    engine->update_step = (trd_update_step)s->update_step;
     engine->data_position = (uint64_t)s->data_position;
     engine->data_hash = s->data_hash;
     engine->dirty = false;

@@ -21,6 +21,8 @@ static trd_status prepare(trd_engine *engine, const trd_batch *payload, prepared
     if (engine->adapter) {
         memset(&p->batch, 0, sizeof p->batch);
         TRD_TRY(engine->adapter(engine->adapter_user, payload, &p->batch));
+        p->batch.position = payload->position;
+        if (p->batch.update_step == TRD_UPDATE_BY_COUNT) p->batch.update_step = payload->update_step;
         TRD_TRY(trd__payload_check(engine, &p->batch));
     } else {
         TRD_TRY(trd__payload_check(engine, payload));
@@ -67,6 +69,7 @@ static void accept(trd_engine *engine, const prepared *p, const trd__compiled *c
         compiled->flops - compiled->flops_per_weighted_row * (double)(rows - p->counts.weighted_rows);
     engine->step_eps = compiled->loss.eps;
     engine->step_min_denom = compiled->loss.min_denom;
+    engine->update_step = p->batch.update_step;
     engine->micro_step++;
     engine->total_micro_steps++;
     engine->data_position = p->batch.position;

@@ -2,6 +2,8 @@
  * Invariants: it ends between two steps, so a stop loses nothing and a resumed run goes on where the data
  * was; a step is evaluated before it is saved, so its checkpoint never stands for a step whose evaluation is
  * missing. */
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/internal.h"
@@ -48,13 +50,34 @@ trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, int64_t b
     return TRD_OK;
 }
 
-static trd_status evaluate(trd_engine *engine, const trd_train_options *o)
+/* One call of trd_engine_train. */
+typedef struct loop {
+    trd_engine *engine;
+    const trd_train_options *options;
+    int64_t evaluated; /* the last step evaluated */
+    bool in_step;      /* step_begin was called for the step in the making */
+} loop;
+
+/* event says what the hook is told beside the engine. */
+static trd_status call_hook(const loop *l, const char *name, trd_train_hook hook, trd_train_event event)
 {
+    if (!hook) return TRD_OK;
+    event.engine = l->engine;
+    trd_status status = hook(l->options->hooks.user, &event);
+    return status == TRD_OK ? TRD_OK : trd__fail_in(status, "training: the hook %s", name);
+}
+#define HOOK(l, name, ...) call_hook(l, #name, (l)->options->hooks.name, (trd_train_event){__VA_ARGS__})
+
+static trd_status evaluate(loop *l)
+{
+    const trd_train_options *o = l->options;
+    trd_engine *engine = l->engine;
     trd_eval_result result;
+    l->evaluated = engine->step;
     if (!o->eval) return TRD_OK;
+    TRD_TRY(HOOK(l, eval_begin, .step = engine->step));
     TRD_TRY(trd_engine_evaluate(engine, o->eval, o->eval_steps, &result));
-    if (o->on_eval) o->on_eval(o->user, engine->step, result.loss);
-    return TRD_OK;
+    return HOOK(l, eval_end, .step = engine->step, .result = &result);
 }
 
 static bool wants_evaluation(const trd_engine *engine, const trd_train_options *o)
@@ -63,44 +86,66 @@ static bool wants_evaluation(const trd_engine *engine, const trd_train_options *
     return o->eval_interval > 0 && engine->step % o->eval_interval == 0 && !stopped(o);
 }
 
-static trd_status finish_step(trd_engine *engine, const trd_train_options *o, int64_t *evaluated)
+static trd_status begin_step(loop *l)
 {
+    if (l->in_step) return TRD_OK;
+    l->in_step = true;
+    return HOOK(l, step_begin, .step = l->engine->step + 1);
+}
+
+static trd_status finish_step(loop *l)
+{
+    trd_engine *engine = l->engine;
+    TRD_TRY(begin_step(l)); /* after a restore at the end of a window, no micro-batch came */
     TRD_TRY(trd_engine_update(engine));
-    if (o->on_step) o->on_step(o->user, engine->step);
-    if (wants_evaluation(engine, o)) {
-        TRD_TRY(evaluate(engine, o));
-        *evaluated = engine->step;
-    }
+    l->in_step = false;
+    TRD_TRY(HOOK(l, step_end, .step = engine->step));
+    if (wants_evaluation(engine, l->options)) TRD_TRY(evaluate(l));
     return trd__saver_writes(engine) ? trd_engine_save(engine, NULL, false, NULL) : TRD_OK;
 }
 
-/* Feeds batches until the steps are done, the data ends, or a stop was asked for. A window that the data cut
- * short is applied: its gradients are divided by what was summed. *evaluated: the last step evaluated. */
-static trd_status feed(trd_engine *engine, const trd_train_options *o, int64_t *evaluated)
+/* The next training batch; *ended instead where there is none. */
+static trd_status next_training_batch(const loop *l, trd_batch *batch, bool *ended)
 {
-    const int window = engine->options.gradient_accumulation_steps;
-    trd_status status = TRD_OK;
-    while (engine->micro_step > 0 || (steps_left(engine) && !stopped(o))) {
-        trd_batch batch;
-        bool full = engine->micro_step >= window; /* also after a restore at the end of a window */
-        if (!full) {
-            status = next_batch(engine, o->train, &batch);
-            if (status != TRD_OK) break;
+    const int64_t step = l->engine->step + 1;
+    TRD_TRY(HOOK(l, data_begin, .step = step));
+    trd_status status = next_batch(l->engine, l->options->train, batch);
+    *ended = status == TRD_END;
+    if (status != TRD_OK && !*ended) return status;
+    return HOOK(l, data_end, .step = step, .batch = *ended ? NULL : batch);
+}
+
+/* The last payload decides where it has a word on it, else the count. */
+static bool is_update_due(const trd_engine *engine)
+{
+    if (engine->micro_step == 0) return false;
+    if (engine->update_step != TRD_UPDATE_BY_COUNT) return engine->update_step == TRD_UPDATE_NOW;
+    return engine->micro_step >= engine->options.gradient_accumulation_steps;
+}
+
+/* Feeds batches until the steps are done, the data ends, or a stop was asked for. A window that the data cut
+ * short is applied: its gradients are divided by what was summed. */
+static trd_status feed(loop *l)
+{
+    trd_engine *engine = l->engine;
+    bool ended = false;
+    while (!ended && (engine->micro_step > 0 || (steps_left(engine) && !stopped(l->options)))) {
+        if (!is_update_due(engine)) { /* else restored at the end of a window */
+            trd_batch batch;
+            TRD_TRY(next_training_batch(l, &batch, &ended));
+            if (ended) break;
+            TRD_TRY(begin_step(l));
             TRD_TRY(trd_engine_fwd_bwd(engine, &batch));
-            full = batch.update_step >= 0 ? batch.update_step != 0 : engine->micro_step >= window;
         }
-        if (full) TRD_TRY(finish_step(engine, o, evaluated));
+        if (is_update_due(engine)) TRD_TRY(finish_step(l));
     }
-    if (status != TRD_OK && status != TRD_END) return status;
-    if (engine->micro_step > 0) {
-        trd__log(
-            &engine->options.log, TRD_LOG_INFO,
-            "step %lld: the data ended after %lld of %d micro-batches; the update is applied, divided by "
-            "what they summed",
-            (long long)engine->step + 1, (long long)engine->micro_step, window);
-        TRD_TRY(finish_step(engine, o, evaluated));
-    }
-    return TRD_OK;
+    if (engine->micro_step == 0) return TRD_OK;
+    trd__log(&engine->options.log, TRD_LOG_INFO,
+             "step %lld: the data ended after %lld of %d micro-batches; the update is applied, divided by "
+             "what they summed",
+             (long long)engine->step + 1, (long long)engine->micro_step,
+             engine->options.gradient_accumulation_steps);
+    return finish_step(l);
 }
 
 /* Room for the checkpoints that the run will hold at a time: one more than it keeps, while one is written. */
@@ -127,18 +172,32 @@ static trd_status find_place(trd_engine *engine, trd_loader *loader)
     return engine->data_position > 0 ? trd_loader_seek(loader, engine->data_position) : TRD_OK;
 }
 
-static trd_status train(trd_engine *engine, const trd_train_options *options)
+static trd_status run(loop *l)
 {
-    TRD_TRY(check_space(engine));
-    TRD_TRY(find_place(engine, options->train));
-    if (options->eval_at_start && !stopped(options)) TRD_TRY(evaluate(engine, options));
-    int64_t evaluated = engine->step; /* a run that finds nothing left to do is not evaluated again */
-    TRD_TRY(feed(engine, options, &evaluated));
+    const trd_train_options *o = l->options;
+    trd_engine *engine = l->engine;
+    if (o->eval_at_start && !stopped(o)) TRD_TRY(evaluate(l));
+    l->evaluated = engine->step; /* a run that finds nothing left to do is not evaluated again */
+    TRD_TRY(feed(l));
     TRD_TRY(trd__queue_flush(engine));
-    bool ended = !stopped(options) || !steps_left(engine);
-    if (options->eval_at_end && ended && evaluated != engine->step) TRD_TRY(evaluate(engine, options));
+    bool ended = !stopped(o) || !steps_left(engine);
+    if (o->eval_at_end && ended && l->evaluated != engine->step) TRD_TRY(evaluate(l));
     if (trd__saver_writes(engine) && engine->dirty) TRD_TRY(trd_engine_save(engine, NULL, true, NULL));
     return trd__metrics_flush_sinks(engine);
+}
+
+/* Between the checks and the end: what the hooks of training see. */
+static trd_status train(trd_engine *engine, const trd_train_options *options)
+{
+    loop l = {.engine = engine, .options = options};
+    TRD_TRY(check_space(engine));
+    TRD_TRY(find_place(engine, options->train));
+    TRD_TRY(HOOK(&l, train_begin, .step = engine->step));
+    trd_status status = run(&l);
+    char message[1024]; /* what the hook does must not hide why training ended */
+    snprintf(message, sizeof message, "%s", trd_error_message());
+    trd_status last = HOOK(&l, train_end, .step = engine->step, .status = status);
+    return status == TRD_OK ? last : trd__fail(status, "%s", message);
 }
 
 trd_status trd_engine_train(trd_engine *engine, const trd_train_options *options)

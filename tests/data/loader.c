@@ -44,7 +44,7 @@ static void plain_rows(void **state)
     assert_int_equal(batch.rows, 2);
     assert_int_equal(batch.length, 32);
     assert_int_equal(batch.position, 2);
-    assert_int_equal(batch.update_step, -1);
+    assert_int_equal(batch.update_step, TRD_UPDATE_BY_COUNT);
     static const int32_t ids[2][4] = {{'a', 'b', EOS, EOS}, {'c', 'd', EOS, EOS}};
     static const int32_t segments[2][4] = {{1, 1, 1, 0}, {1, 1, 1, 0}};
     static const float weights[2][4] = {{0, 1, 1, 0}, {0, 1, 1, 0}};

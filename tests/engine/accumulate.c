@@ -37,8 +37,7 @@ static void ragged_equals_one(void **state)
                      .length = TEST_LENGTH,
                      .token_ids = tokens,
                      .segment_ids = segments,
-                     .loss_weights = weights,
-                     .update_step = -1};
+                     .loss_weights = weights};
     OK(trd_engine_fwd_bwd(whole, &all));
     trd_view g = trd_engine_gradients(parts), h = trd_engine_gradients(whole);
     assert_true(test_double(g, "denominator") > 0);
@@ -199,8 +198,7 @@ static void shorter_payload_in_a_step(void **state)
                          .length = 8,
                          .token_ids = tokens,
                          .segment_ids = segments,
-                         .loss_weights = weights,
-                         .update_step = -1};
+                         .loss_weights = weights};
     OK(trd_engine_fwd_bwd(b, &full.batch));
     OK(trd_engine_fwd_bwd(b, &shorter));
     OK(trd_engine_update(a));

@@ -77,8 +77,7 @@ static const trd_batch *payload_of(payload *p, float first, bool weighted)
                            .token_ids = p->tokens,
                            .loss_weights = p->weights,
                            .extras = &p->extra,
-                           .extra_count = 1,
-                           .update_step = -1};
+                           .extra_count = 1};
     return &p->batch;
 }
 

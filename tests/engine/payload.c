@@ -148,7 +148,7 @@ static void inputs_are_derived(void **state)
     trd_engine *engine = test_engine(&o);
     const int32_t tokens[6] = {9, 9, 1, 2, 3, 4};
     const uint8_t mask[6] = {0, 0, 1, 1, 1, 1};
-    trd_batch batch = {.rows = 1, .length = 6, .token_ids = tokens, .token_mask = mask, .update_step = -1};
+    trd_batch batch = {.rows = 1, .length = 6, .token_ids = tokens, .token_mask = mask};
     expect_input(engine, &batch, "segment_ids", (const float[]){0, 0, 1, 1, 1, 1});
     expect_input(engine, &batch, "positions", (const float[]){0, 0, 0, 1, 2, 3});
     expect_input(engine, &batch, "loss_weights", (const float[]){0, 0, 0, 1, 1, 1});

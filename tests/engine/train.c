@@ -73,48 +73,159 @@ static trd_engine *engine_in(void **state, const char *name, int64_t steps)
     return engine;
 }
 
+/* What the hooks saw: a letter each, capital where something ends, and the step. */
 typedef struct events {
-    char text[256];
+    char text[1024];
     double first, last;
     int64_t stop_at;
     volatile int stop;
+    const char *failing; /* letter of the hook that fails */
+    trd_status ended;    /* as train_end was told */
+    int evaluations;
 } events;
 
-static void on_step(void *user, int64_t step)
+static trd_status note(void *user, const trd_train_event *event, char letter)
 {
     events *e = user;
     size_t used = strlen(e->text);
-    snprintf(e->text + used, sizeof e->text - used, "%d ", (int)step);
-    if (step == e->stop_at) e->stop = 1;
+    assert_non_null(event->engine);
+    snprintf(e->text + used, sizeof e->text - used, "%c%d ", letter, (int)event->step);
+    assert_true((event->result != NULL) == (letter == 'E'));
+    if (letter == 'E') {
+        if (!e->evaluations++) e->first = event->result->loss;
+        e->last = event->result->loss;
+    }
+    if (letter == 'D') {
+        if (!event->batch) e->text[strlen(e->text) - 1] = '!'; /* the end of the data */
+    } else {
+        assert_null(event->batch);
+    }
+    if (letter == 'S' && event->step == e->stop_at) e->stop = 1;
+    if (letter == 'T') e->ended = event->status;
+    return e->failing && *e->failing == letter ? TRD_UNSUPPORTED : TRD_OK;
 }
 
-static void on_eval(void *user, int64_t step, double loss)
+#define HOOKS(X)                                                                                             \
+    X(train_begin, 't')                                                                                      \
+    X(train_end, 'T')                                                                                        \
+    X(step_begin, 's')                                                                                       \
+    X(step_end, 'S')                                                                                         \
+    X(eval_begin, 'e')                                                                                       \
+    X(eval_end, 'E')                                                                                         \
+    X(data_begin, 'd')                                                                                       \
+    X(data_end, 'D')
+#define DEFINE_HOOK(name, letter)                                                                            \
+    static trd_status name(void *user, const trd_train_event *event)                                         \
+    {                                                                                                        \
+        return note(user, event, letter);                                                                    \
+    }
+HOOKS(DEFINE_HOOK)
+
+static trd_train_hooks hooks_of(events *e)
 {
-    events *e = user;
-    size_t used = strlen(e->text);
-    if (used == 0) e->first = loss;
-    e->last = loss;
-    snprintf(e->text + used, sizeof e->text - used, "e%d ", (int)step);
+#define SET_HOOK(name, letter) .name = name,
+    return (trd_train_hooks){HOOKS(SET_HOOK).user = e};
+#undef SET_HOOK
 }
 
 static void hooks_and_evaluation(void **state)
 {
     trd_engine *engine = engine_in(state, NULL, 5);
     trd_loader *train = loader(state, 0), *eval = loader(state, 1);
-    events e = {.stop_at = -1};
+    events e = {.stop_at = -1, .ended = TRD_INTERNAL};
     OK(trd_engine_train(engine, &(trd_train_options){.train = train,
                                                      .eval = eval,
                                                      .eval_interval = 2,
                                                      .eval_at_start = true,
                                                      .eval_at_end = true,
-                                                     .on_step = on_step,
-                                                     .on_eval = on_eval,
-                                                     .user = &e}));
-    assert_string_equal(e.text, "e0 1 2 e2 3 4 e4 5 e5 ");
+                                                     .hooks = hooks_of(&e)}));
+    assert_string_equal(e.text, "t0 e0 E0 "
+                                "d1 D1 s1 d1 D1 d1 D1 S1 d2 D2 s2 d2 D2 d2 D2 S2 e2 E2 "
+                                "d3 D3 s3 d3 D3 d3 D3 S3 d4 D4 s4 d4 D4 d4 D4 S4 e4 E4 "
+                                "d5 D5 s5 d5 D5 d5 D5 S5 e5 E5 T5 ");
+    assert_int_equal(e.ended, TRD_OK);
     assert_true(e.last < e.first); /* it learns */
     assert_int_equal(trd_engine_total_micro_steps(engine), 15);
     trd_loader_close(train);
     trd_loader_close(eval);
+    OK(trd_engine_close(engine));
+}
+
+/* Each hook in turn fails: training ends there with its status, and train_end is told. */
+static void failing_hooks_end_training(void **state)
+{
+    static const struct {
+        const char *letter, *name, *expected;
+    } cases[] = {{"t", "train_begin", "t0 "},
+                 {"e", "eval_begin", "t0 e0 T0 "},
+                 {"E", "eval_end", "t0 e0 E0 T0 "},
+                 {"d", "data_begin", "t0 e0 E0 d1 T0 "},
+                 {"D", "data_end", "t0 e0 E0 d1 D1 T0 "},
+                 {"s", "step_begin", "t0 e0 E0 d1 D1 s1 T0 "},
+                 {"S", "step_end", "t0 e0 E0 d1 D1 s1 d1 D1 d1 D1 S1 T1 "},
+                 {"T", "train_end", "t0 e0 E0 d1 D1 s1 d1 D1 d1 D1 S1 T1 "}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        trd_engine *engine = engine_in(state, NULL, 1);
+        trd_loader *train = loader(state, 0), *eval = loader(state, 1);
+        events e = {.stop_at = -1, .failing = cases[i].letter};
+        const trd_train_options o = {
+            .train = train, .eval = eval, .eval_at_start = true, .hooks = hooks_of(&e)};
+        assert_int_equal(trd_engine_train(engine, &o), TRD_UNSUPPORTED);
+        assert_string_equal(e.text, cases[i].expected);
+        assert_non_null(strstr(trd_error_message(), cases[i].name));
+        bool told = *cases[i].letter != 't' && *cases[i].letter != 'T';
+        assert_int_equal(e.ended, told ? TRD_UNSUPPORTED : TRD_OK);
+        trd_loader_close(train);
+        trd_loader_close(eval);
+        OK(trd_engine_close(engine));
+    }
+}
+
+/* Says of each payload whether the step ends with it: after 2 micro-batches, after 5, after 1, then by the
+ * count. */
+static trd_status choose(void *user, const trd_batch *payload, trd_batch *adapted)
+{
+    int *seen = user;
+    int now = ++*seen;
+    *adapted = *payload;
+    adapted->position = 0; /* the payload's counts */
+    if (now <= 8) adapted->update_step = now == 2 || now == 7 || now == 8 ? TRD_UPDATE_NOW : TRD_UPDATE_LATER;
+    return TRD_OK;
+}
+
+static void payloads_choose_the_update(void **state)
+{
+    trd_engine *engine = engine_in(state, NULL, 4);
+    trd_loader *data = loader(state, 0);
+    events e = {.stop_at = -1};
+    int seen = 0;
+    OK(trd_engine_with_gen_model_input_fn(engine, choose, &seen));
+    const trd_train_hooks hooks = {.step_end = step_end, .data_end = data_end, .user = &e};
+    OK(trd_engine_train(engine, &(trd_train_options){.train = data, .hooks = hooks}));
+    assert_string_equal(e.text, "D1 D1 S1 D2 D2 D2 D2 D2 S2 D3 S3 D4 D4 D4 S4 ");
+    assert_int_equal(trd_engine_data_position(engine), 11 * TEST_ROWS);
+    trd_loader_close(data);
+    OK(trd_engine_close(engine));
+}
+
+/* A checkpoint inside a step knows that its last payload wanted more of them. */
+static void a_choice_outlives_a_resume(void **state)
+{
+    trd_engine *engine = engine_in(state, "choice", 1);
+    trd_loader *data = loader(state, 0);
+    trd_batch batch;
+    for (int i = 0; i < 3; i++) { /* the whole window */
+        OK(trd_loader_next(data, &batch));
+        batch.update_step = TRD_UPDATE_LATER;
+        OK(trd_engine_fwd_bwd(engine, &batch));
+    }
+    OK(trd_engine_close(engine));
+    engine = engine_in(state, "choice", 1);
+    OK(trd_engine_restore(engine, -1, NULL));
+    OK(trd_engine_train(engine, &(trd_train_options){.train = data}));
+    assert_int_equal(trd_engine_step(engine), 1);
+    assert_int_equal(trd_engine_total_micro_steps(engine), 4);
+    trd_loader_close(data);
     OK(trd_engine_close(engine));
 }
 
@@ -127,8 +238,7 @@ static void stop_and_resume(void **state)
     OK(trd_engine_train(whole, &(trd_train_options){.train = data}));
     trd_loader_close(data);
     data = loader(state, 0);
-    OK(trd_engine_train(
-        first, &(trd_train_options){.train = data, .stop = &e.stop, .on_step = on_step, .user = &e}));
+    OK(trd_engine_train(first, &(trd_train_options){.train = data, .stop = &e.stop, .hooks = hooks_of(&e)}));
     assert_int_equal(trd_engine_step(first), 2);
     trd_loader_close(data);
     OK(trd_engine_close(first));
@@ -183,7 +293,15 @@ static void data_ends_early(void **state)
     trd_loader_close(data);
     data = loader(state, 1);
     engine->options.log = (trd_log_sink){note_partial, &partial};
-    OK(trd_engine_train(engine, &(trd_train_options){.train = data}));
+    events e = {.stop_at = -1};
+    OK(trd_engine_train(engine, &(trd_train_options){.train = data, .hooks = hooks_of(&e)}));
+    char end[64]; /* a step without a batch does not begin */
+    int last = (int)trd_engine_step(engine);
+    if (batches % 3)
+        snprintf(end, sizeof end, "D%d!S%d T%d ", last, last, last);
+    else
+        snprintf(end, sizeof end, "S%d d%d D%d!T%d ", last, last + 1, last + 1, last);
+    assert_non_null(strstr(e.text, end));
     assert_int_equal(trd_engine_total_micro_steps(engine), batches);
     assert_int_equal(trd_engine_step(engine), (batches + 2) / 3);
     assert_int_equal(partial, batches % 3 != 0);
@@ -205,8 +323,13 @@ static void no_room_for_checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hooks_and_evaluation),    cmocka_unit_test(stop_and_resume),
-        cmocka_unit_test(data_ends_early),         cmocka_unit_test(no_room_for_checkpoints),
+        cmocka_unit_test(hooks_and_evaluation),
+        cmocka_unit_test(failing_hooks_end_training),
+        cmocka_unit_test(payloads_choose_the_update),
+        cmocka_unit_test(a_choice_outlives_a_resume),
+        cmocka_unit_test(stop_and_resume),
+        cmocka_unit_test(data_ends_early),
+        cmocka_unit_test(no_room_for_checkpoints),
         cmocka_unit_test(changed_data_is_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

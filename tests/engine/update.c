@@ -51,7 +51,8 @@ static trd_engine *one_leaf(const trd_engine_options *o, bounds *limits)
 }
 
 /* One micro-batch whose gradient is x for every leaf and whose denominator is weight tokens. */
-static trd_status feed(trd_engine *engine, const float *x, int weighted)
+static trd_status feed_to(trd_status (*call)(trd_engine *engine, const trd_batch *batch), trd_engine *engine,
+                          const float *x, int weighted)
 {
     int32_t tokens[TEST_LENGTH] = {0};
     float weights[TEST_LENGTH] = {0};
@@ -68,9 +69,18 @@ static trd_status feed(trd_engine *engine, const float *x, int weighted)
                        .token_ids = tokens,
                        .loss_weights = weights,
                        .extra_count = model->parameter_count,
-                       .extras = extras,
-                       .update_step = -1};
-    return trd_engine_fwd_bwd(engine, &batch);
+                       .extras = extras};
+    return call(engine, &batch);
+}
+
+static trd_status feed(trd_engine *engine, const float *x, int weighted)
+{
+    return feed_to(trd_engine_fwd_bwd, engine, x, weighted);
+}
+
+static trd_status fuse(trd_engine *engine, const float *x, int weighted)
+{
+    return feed_to(trd_engine_train_step, engine, x, weighted);
 }
 
 static void divides_once(void **state)
@@ -239,33 +249,96 @@ static void spikes_are_skipped(void **state)
     OK(trd_engine_close(engine));
 }
 
-/* Two leaves that take a value and one that learns: values stay out of norm, clipping and optimizer. */
-static void overwrite(bool separate)
+/* -- leaves that take a value: out of sum, division, norm, clipping and optimizer -- */
+
+enum { TAKEN = 3, WINDOW = 3 };
+
+static trd_engine *with_taken(const trd_engine_options *o)
 {
-    static const test_leaf leaves[] = {
+    static const test_leaf leaves[TAKEN] = {
         {"w", SIZE, 0}, {"scale", SIZE, TRD_PARAM_OVERWRITE}, {"amax", SIZE, TRD_PARAM_OVERWRITE_MAX}};
-    trd_engine_options o = test_adamw();
-    o.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE] = separate;
-    trd_engine *engine = toy(&o, leaves, 3, NULL);
-    const float a[3 * SIZE] = {3, 0, 0, 0, 10, 20, 30, 40, 5, 6, 7, 8};
-    const float b[3 * SIZE] = {0, 4, 0, 0, 1, 2, 3, 4, 9, 1, 9, 1};
-    OK(feed(engine, a, 1));
-    OK(feed(engine, b, 1));
-    OK(trd_engine_update(engine));
-    assert_true(test_metric(engine, "gradient_norm") == 2.5);
+    return toy(o, leaves, TAKEN, NULL);
+}
+
+/* Micro-batches of w, scale and amax. The values of scale need all of float32; amax rises and falls. */
+static const float taken[WINDOW][TAKEN * SIZE] = {
+    {3, 0, 0, 0, 10, 20, 30, 40, 5, -6, 7, 8},
+    {0, 4, 0, 0, 1, 2, 3, 4, 9, -1, 9, 1},
+    {1, 0, 2, 0, 1.0000001f, -2.0000005f, INFINITY, 0, -2, -3, 8, 1e30f}};
+
+static void expect_taken(trd_engine *engine)
+{
     trd_view params = trd_engine_params(engine);
     for (size_t i = 0; i < SIZE; i++) {
-        assert_true(test_float(params, "scale", i) == b[SIZE + i]);
-        assert_true(test_float(params, "amax", i) == fmaxf(a[2 * SIZE + i], b[2 * SIZE + i]));
+        const size_t at = 2 * SIZE + i;
+        assert_true(test_float(params, "scale", i) == taken[WINDOW - 1][SIZE + i]);
+        assert_true(test_float(params, "amax", i) == fmaxf(fmaxf(taken[0][at], taken[1][at]), taken[2][at]));
     }
+}
+
+/* Beside them the one that learns does what it does alone, whatever the accumulators' dtype. */
+static void values_are_taken(void **state)
+{
+    (void)state;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        trd_engine_options o = test_adamw();
+        o.grad_dtype = narrow ? TRD_BF16 : TRD_F32;
+        trd_engine *engine = with_taken(&o), *alone = one_leaf(&o, NULL);
+        for (int step = 0; step < 2; step++) {
+            for (int i = 0; i < WINDOW; i++) {
+                OK(feed(engine, taken[i], 1));
+                OK(feed(alone, taken[i], 1));
+            }
+            OK(trd_engine_update(engine));
+            OK(trd_engine_update(alone));
+            expect_taken(engine);
+            assert_true(test_metric(engine, "gradient_norm") == test_metric(alone, "gradient_norm"));
+            assert_true(test_metric(engine, "nonfinite_grads") == 0.0); /* which is about gradients */
+            for (size_t i = 0; i < SIZE; i++)
+                assert_true(test_float(trd_engine_params(engine), "w", i) ==
+                            test_float(trd_engine_params(alone), "w", i));
+        }
+        assert_int_equal(trd_view_count(trd_engine_optimizer_state(engine)),
+                         trd_view_count(trd_engine_optimizer_state(alone)));
+        OK(trd_engine_close(engine));
+        OK(trd_engine_close(alone));
+    }
+}
+
+static void skipped_steps_take_nothing(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_adamw();
+    o.grad_dtype = TRD_BF16;
+    trd_engine *engine = with_taken(&o);
+    float bad[TAKEN * SIZE];
+    for (int i = 0; i < WINDOW; i++) OK(feed(engine, taken[i], 1));
+    OK(trd_engine_update(engine));
+    memcpy(bad, taken[0], sizeof bad);
+    expect_skipped(engine, bad, 0); /* no weighted token */
+    bad[0] = NAN;
+    expect_skipped(engine, bad, 1);
+    expect_taken(engine);
     OK(trd_engine_close(engine));
 }
 
-static void overwritten_leaves(void **state)
+/* The fused step takes the same values, with gradients kept for their norm and with gradients consumed. */
+static void fused_steps_take_the_same(void **state)
 {
     (void)state;
-    overwrite(false);
-    overwrite(true);
+    for (int consumed = 0; consumed < 2; consumed++) {
+        trd_engine_options o = consumed ? test_options() : test_adamw();
+        if (consumed) o.skip_step_on_nonfinite = false;
+        trd_engine *pair = with_taken(&o), *fused = with_taken(&o);
+        for (int i = 0; i < WINDOW; i++) {
+            OK(feed(pair, taken[i], 1));
+            OK(trd_engine_update(pair));
+            OK(fuse(fused, taken[i], 1));
+        }
+        test_expect_same(pair, fused);
+        OK(trd_engine_close(pair));
+        OK(trd_engine_close(fused));
+    }
 }
 
 int main(void)
@@ -278,7 +351,9 @@ int main(void)
         cmocka_unit_test(empty_update_touches_nothing),
         cmocka_unit_test(nonfinite_is_skipped_or_applied),
         cmocka_unit_test(spikes_are_skipped),
-        cmocka_unit_test(overwritten_leaves),
+        cmocka_unit_test(values_are_taken),
+        cmocka_unit_test(skipped_steps_take_nothing),
+        cmocka_unit_test(fused_steps_take_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

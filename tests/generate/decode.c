@@ -104,7 +104,7 @@ static void follows_training(void **state)
     trd_engine *engine = fixture_engine(&families[0], TRD_F32, NULL);
     trd_generator *g = fixture_generator(engine, ROWS, 256);
     fixture_tokens(tokens, ROWS * LENGTH, 5);
-    trd_batch batch = {.rows = ROWS, .length = LENGTH, .token_ids = tokens, .update_step = -1};
+    trd_batch batch = {.rows = ROWS, .length = LENGTH, .token_ids = tokens};
     float *before = fixture_logits(engine, tokens);
     follow(g, tokens, lengths, before, 2e-5);
     OK(trd_engine_train_step(engine, &batch));

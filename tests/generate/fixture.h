@@ -81,7 +81,7 @@ static inline float *fixture_logits(trd_engine *engine, const int32_t *tokens)
 {
     size_t bytes = sizeof(float) * ROWS * LENGTH * VOCAB;
     float *logits = malloc(bytes);
-    trd_batch batch = {.rows = ROWS, .length = LENGTH, .token_ids = tokens, .update_step = -1};
+    trd_batch batch = {.rows = ROWS, .length = LENGTH, .token_ids = tokens};
     assert_non_null(logits);
     OK(trd_engine_fwd_only(engine, fixture_forward, NULL, &batch, logits, bytes));
     return logits;

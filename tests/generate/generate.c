@@ -154,8 +154,7 @@ static void sources(void **state)
     prompts shared, loaded;
     bool wrote;
     fixture_tokens(tokens, ROWS * LENGTH, 2);
-    OK(trd_engine_train_step(
-        engine, &(trd_batch){.rows = ROWS, .length = LENGTH, .token_ids = tokens, .update_step = -1}));
+    OK(trd_engine_train_step(engine, &(trd_batch){.rows = ROWS, .length = LENGTH, .token_ids = tokens}));
     OK(trd_engine_save(engine, NULL, true, &wrote));
     assert_true(wrote);
     OK(trd_engine_export(engine, folder, TRD_F32));

@@ -148,7 +148,7 @@ static void logprobs_of_single_tokens(void **state)
     trd_engine *engine = test_engine(&o);
     const int32_t tokens[TEST_ROWS] = {3, 5};
     float all[TEST_ROWS] = {1, 1};
-    trd_batch batch = {.rows = TEST_ROWS, .length = 1, .token_ids = tokens, .update_step = -1};
+    trd_batch batch = {.rows = TEST_ROWS, .length = 1, .token_ids = tokens};
     OK(trd_engine_fwd_only(engine, trd_forward_token_logprobs, NULL, &batch, all, sizeof all));
     for (int i = 0; i < TEST_ROWS; i++) assert_true(all[i] == 0);
     OK(trd_engine_close(engine));

@@ -88,7 +88,6 @@ const trd_batch *test_batch_fill(test_batch *b, uint64_t seed)
                            .token_ids = b->tokens,
                            .segment_ids = b->segments,
                            .loss_weights = b->weights,
-                           .update_step = -1,
                            .position = seed};
     return &b->batch;
 }
