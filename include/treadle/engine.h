@@ -93,6 +93,7 @@ typedef struct trd_engine_options {
     int64_t checkpoint_period;              /* in steps */
     bool async_checkpointing;               /* saving runs beside training, one save at a time */
     int max_num_checkpoints_to_keep;        /* 0: all */
+    int64_t keep_period;                    /* steps that it divides are kept beside those; 0: none */
     bool read_only_checkpoints;      /* restore only, from a folder that another engine may be writing to:
                                         takes no lock, makes and removes no file, saves nothing */
     trd_profiler_options profiler;   /* off by default */
@@ -348,6 +349,7 @@ typedef struct trd_plan {
     uint64_t scratch_bytes;     /* of the kernels */
     uint64_t peak_bytes;        /* the device's memory in training and evaluation: the sum of the above */
     uint64_t checkpoint_bytes;  /* one checkpoint at the end of a step, on disk */
+    uint64_t snapshot_bytes;    /* host memory beside the peak: what a save copies before training goes on */
     double flops_per_step;      /* gradient_accumulation_steps micro-batches with all weights 1 */
     int64_t parameters;         /* elements, tied weights once */
 } trd_plan;
@@ -388,6 +390,8 @@ typedef struct trd_engine_stats {
     uint64_t busy_ns;       /* device time executing */
     uint64_t micro_batches; /* dispatched */
     uint64_t updates;       /* dispatched */
+    uint64_t saves;         /* begun */
+    uint64_t save_ns;       /* host time they held the caller: an earlier save waited for, and the copy */
     int workers;            /* device threads */
 } trd_engine_stats;
 /* Returns once everything queued has run: for measuring; the step path never needs it. */

@@ -25,6 +25,9 @@ bool trd__store_parse_name(const char *text, trd__store_name *name);
 /* Age order: by step, then by how complete. <0, 0, >0. */
 int trd__store_compare(trd__store_name a, trd__store_name b);
 
+/* Locks the folder, which must exist, for this process until *lock is closed: TRD_BUSY names the holder. */
+trd_status trd__store_lock(const char *folder, int *lock);
+
 /* Opens or creates the folder and removes what a crash left behind. log may be NULL; the sink is copied. The
  * caller sees to it that one process writes to a folder. */
 trd_status trd__store_open(const char *folder, const trd_log_sink *log, trd__store **store);
@@ -36,12 +39,17 @@ void trd__store_close(trd__store *store); /* NULL is fine */
  * trd__free. */
 trd_status trd__store_list(const trd__store *store, trd__store_name **names, size_t *count);
 trd_status trd__store_remove(const trd__store *store, trd__store_name name); /* TRD_OK when it is not there */
-/* Removes the oldest until keep are left; keep 0 keeps all. */
-trd_status trd__store_prune(const trd__store *store, size_t keep);
+/* Removes all but the newest keep (0: none is removed) and the finished steps that keep_period divides (0: no
+ * exceptions). */
+trd_status trd__store_prune(const trd__store *store, size_t keep, int64_t keep_period);
+trd_status trd__store_newest_name(const trd__store *store, trd__store_name *newest); /* step -1: none */
+/* Removes what is newer than name, with a warning each: the future of a run that went on from name. */
+trd_status trd__store_remove_after(const trd__store *store, trd__store_name name);
 
 /* Writes a checkpoint; earlier, less complete ones of its step are removed once it is durable. May run on any
  * one thread at a time, beside readers: it uses its arguments only. Where the name exists, intact and with
- * the same content, it stays and *wrote (may be NULL) is false; other content is exchanged atomically. A
+ * the same content, nothing is written and *wrote (may be NULL) is false; other content is exchanged
+ * atomically. A
  * failure (full disk, ...) leaves older checkpoints as they were. */
 trd_status trd__store_save(const trd__store *store, trd__store_name name, const trd_array *arrays,
                            size_t count, const char *json, size_t json_bytes, bool *wrote);
@@ -64,6 +72,24 @@ trd_status trd__store_read_newest(const trd__store *store, trd__stored **stored)
 /* The checkpoint in a folder by its own path ("run/checkpoints/step-12"). */
 trd_status trd__stored_open(const char *path, trd__stored **stored);
 void trd__stored_close(trd__stored *stored); /* NULL is fine */
+
+/* Checks everything and reports each damage: the file, the tensor ("": the file itself) and what is wrong.
+ * TRD_OK: intact; TRD_CORRUPT: damaged. */
+typedef void (*trd__damage_function)(void *user, const char *file, const char *tensor, const char *message);
+trd_status trd__stored_verify(const char *path, trd__damage_function report, void *user);
+/* Size on disk and, from the manifest, the time it was saved: seconds since the epoch, 0 where it does not
+ * say. */
+typedef struct trd__stored_size {
+    uint64_t bytes;
+    int64_t saved_at;
+} trd__stored_size;
+trd_status trd__stored_measure(const char *path, trd__stored_size *size);
+
+/* Puts a folder right, whose lock the caller holds: removes what interrupted saves left, and renames each
+ * damaged checkpoint so that nobody meets it ("damaged-step-N"). Intact ones stay as they are. report (with
+ * what was done, from where, and to where or NULL) sees every action; dry: nothing is changed. */
+typedef void (*trd__repair_function)(void *user, const char *action, const char *path, const char *to);
+trd_status trd__store_repair(const trd__store *store, bool dry, trd__repair_function report, void *user);
 
 trd__store_name trd__stored_name(const trd__stored *stored);
 size_t trd__stored_count(const trd__stored *stored);

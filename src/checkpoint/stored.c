@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/checksum.h"
@@ -21,7 +23,20 @@ struct trd__stored {
     size_t count;
     char *json;
     size_t json_bytes;
+    trd__damage_function report; /* NULL: the first damage ends the reading */
+    void *user;
+    bool damaged;
 };
+
+/* A damage is told and gone past by a verification, and else returned. What cannot be read at all, or not by
+ * this version, is no damage. */
+static trd_status pass(trd__stored *s, trd_status status, const char *file, const char *tensor)
+{
+    if ((status != TRD_CORRUPT && status != TRD_NOT_FOUND) || !s->report) return status;
+    s->damaged = true;
+    s->report(s->user, file, tensor, trd_error_message());
+    return TRD_OK;
+}
 
 static trd_status check_sum(trd__json object, const char *key, const void *data, size_t bytes,
                             const char *what)
@@ -34,14 +49,25 @@ static trd_status check_sum(trd__json object, const char *key, const void *data,
     return trd__fail(TRD_CORRUPT, "%s was altered or torn (its checksum differs)", what);
 }
 
-static trd_status check_name(const trd__stored *s, trd__json root)
+/* The manifest's last member is a checksum of the text before it; format 1 had none. */
+static trd_status check_manifest(trd__json root, const char *text, size_t bytes)
 {
-    int64_t format = 0, step = 0, micro = 0;
+    int64_t format = 0;
     TRD_TRY(trd__json_get_i64(root, "format", &format));
-    if (format != TRD__STORE_FORMAT)
+    if (format != 1 && format != TRD__STORE_FORMAT)
         return trd__fail(TRD_UNSUPPORTED,
                          "expected format %d, found %" PRId64 "; it was written by another version",
                          TRD__STORE_FORMAT, format);
+    if (format == 1 && !trd__json_exists(trd__json_find(root, TRD__STORE_MANIFEST_SUM))) return TRD_OK;
+    static const char mark[] = ",\n \"" TRD__STORE_MANIFEST_SUM "\"";
+    const char *end = memmem(text, bytes, mark, sizeof mark - 1);
+    return check_sum(root, TRD__STORE_MANIFEST_SUM, text, end ? (size_t)(end - text) : bytes,
+                     TRD__STORE_MANIFEST);
+}
+
+static trd_status check_name(const trd__stored *s, trd__json root)
+{
+    int64_t step = 0, micro = 0;
     TRD_TRY(trd__json_get_i64(root, "step", &step));
     TRD_TRY(trd__json_get_i64(root, "micro", &micro));
     if (step == s->name.step && micro == s->name.micro) return TRD_OK;
@@ -75,8 +101,11 @@ static trd_status read_tensor(trd__stored *s, trd__json entry)
     TRD_TRY(trd__json_get_string(entry, "name", &name));
     const trd__safetensor *tensor = trd__safetensors_find(s->file, name);
     if (!tensor)
-        return trd__json_fail(entry, TRD_CORRUPT, "there is no tensor %s in " TRD__STORE_TENSORS, name);
-    TRD_TRY(check_sum(entry, "xxh3", tensor->data, tensor->bytes, tensor->name));
+        return pass(s,
+                    trd__json_fail(entry, TRD_CORRUPT, "there is no tensor %s in " TRD__STORE_TENSORS, name),
+                    TRD__STORE_TENSORS, name);
+    TRD_TRY(pass(s, check_sum(entry, "xxh3", tensor->data, tensor->bytes, tensor->name), TRD__STORE_TENSORS,
+                 name));
     s->arrays[s->count++] = (trd_array){tensor->name, tensor->dtype, tensor->shape, tensor->data};
     return TRD_OK;
 }
@@ -91,7 +120,8 @@ static trd_status read_tensors(trd__stored *s, trd__json root)
     trd__free(path);
     TRD_TRY(status);
     const void *header = trd__safetensors_header(s->file, &header_bytes);
-    TRD_TRY(check_sum(root, "header_xxh3", header, header_bytes, TRD__STORE_TENSORS));
+    TRD_TRY(pass(s, check_sum(root, "header_xxh3", header, header_bytes, "the header of " TRD__STORE_TENSORS),
+                 TRD__STORE_TENSORS, ""));
     TRD_TRY(trd__json_get_array(root, "tensors", &list));
     size_t count = trd__json_count(list);
     if (count != trd__safetensors_count(s->file))
@@ -104,6 +134,19 @@ static trd_status read_tensors(trd__stored *s, trd__json root)
     return TRD_OK;
 }
 
+static trd_status read_manifest(trd__stored *s, const char *text, size_t bytes, const char *path)
+{
+    trd__json_doc *doc;
+    TRD_TRY(trd__json_parse(text, bytes, path, &doc));
+    trd__json root = trd__json_root(doc);
+    trd_status status = pass(s, check_manifest(root, text, bytes), TRD__STORE_MANIFEST, "");
+    if (!status) status = pass(s, check_name(s, root), TRD__STORE_MANIFEST, "");
+    if (!status) status = pass(s, read_state(s, root), TRD__STORE_STATE, "");
+    if (!status) status = pass(s, read_tensors(s, root), TRD__STORE_TENSORS, "");
+    trd__json_free(doc);
+    return status;
+}
+
 static trd_status open_path(trd__stored *s, const char *path)
 {
     s->path = trd__strdup(path);
@@ -112,17 +155,13 @@ static trd_status open_path(trd__stored *s, const char *path)
     const char *slash = strrchr(s->path, '/');
     if (!trd__store_parse_name(slash ? slash + 1 : s->path, &s->name))
         return trd__fail(TRD_INVALID_ARGUMENT, "expected a folder named step-N or step-N.mK");
+    trd__file_map map;
     char *manifest = trd__path_join(s->path, TRD__STORE_MANIFEST);
     if (!manifest) return TRD_NO_MEMORY;
-    trd__json_doc *doc;
-    trd_status status = trd__json_parse_file(manifest, &doc);
+    trd_status status = trd__file_map_open(manifest, &map);
+    if (!status) status = read_manifest(s, (const char *)map.data, map.bytes, manifest);
+    trd__file_map_close(&map);
     trd__free(manifest);
-    TRD_TRY(status);
-    trd__json root = trd__json_root(doc);
-    status = check_name(s, root);
-    if (!status) status = read_state(s, root);
-    if (!status) status = read_tensors(s, root);
-    trd__json_free(doc);
     return status;
 }
 
@@ -137,6 +176,46 @@ trd_status trd__stored_open(const char *path, trd__stored **out)
         return trd__fail_in(status, "opening checkpoint %s", path);
     }
     *out = s;
+    return TRD_OK;
+}
+
+trd_status trd__stored_verify(const char *path, trd__damage_function report, void *user)
+{
+    trd__stored *s = trd__calloc(1, sizeof *s);
+    if (!s) return TRD_NO_MEMORY;
+    s->report = report;
+    s->user = user;
+    trd_status status = pass(s, open_path(s, path), TRD__STORE_MANIFEST, "");
+    bool damaged = s->damaged;
+    trd__stored_close(s);
+    if (status == TRD_OK && damaged) return trd__fail(TRD_CORRUPT, "checkpoint %s is damaged", path);
+    return status;
+}
+
+static int64_t saved_at(const char *manifest)
+{
+    trd__json_doc *doc;
+    const char *text = "";
+    struct tm utc = {.tm_isdst = 0};
+    if (trd__json_parse_file(manifest, &doc) != TRD_OK) return 0;
+    bool said = trd__json_get_string(trd__json_root(doc), "saved_at", &text) == TRD_OK;
+    said = said && strptime(text, TRD__STORE_TIME, &utc);
+    trd__json_free(doc);
+    return said ? (int64_t)timegm(&utc) : 0;
+}
+
+trd_status trd__stored_measure(const char *path, trd__stored_size *size)
+{
+    static const char *const files[] = {TRD__STORE_TENSORS, TRD__STORE_STATE, TRD__STORE_MANIFEST};
+    *size = (trd__stored_size){0};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct stat info;
+        char *file = trd__path_join(path, files[i]);
+        if (!file) return TRD_NO_MEMORY;
+        if (stat(file, &info) == 0) size->bytes += (uint64_t)info.st_size;
+        if (strcmp(files[i], TRD__STORE_MANIFEST) == 0) size->saved_at = saved_at(file);
+        trd__free(file);
+    }
     return TRD_OK;
 }
 

@@ -11,11 +11,11 @@ static void print_plan(const trd_plan *p)
     const struct {
         const char *name;
         uint64_t bytes;
-    } rows[] = {{"parameters", p->parameter_bytes},     {"optimizer state", p->optimizer_bytes},
-                {"gradients", p->gradient_bytes},       {"model state", p->model_state_bytes},
-                {"inputs and results", p->input_bytes}, {"activations", p->activation_bytes},
-                {"kernel scratch", p->scratch_bytes},   {"peak", p->peak_bytes},
-                {"one checkpoint", p->checkpoint_bytes}};
+    } rows[] = {{"parameters", p->parameter_bytes},      {"optimizer state", p->optimizer_bytes},
+                {"gradients", p->gradient_bytes},        {"model state", p->model_state_bytes},
+                {"inputs and results", p->input_bytes},  {"activations", p->activation_bytes},
+                {"kernel scratch", p->scratch_bytes},    {"peak", p->peak_bytes},
+                {"one checkpoint", p->checkpoint_bytes}, {"snapshot of a save", p->snapshot_bytes}};
     printf("%s parameters, %sFLOP per step\n", cli_count((double)p->parameters),
            cli_count(p->flops_per_step));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -71,6 +71,7 @@ static trd_status print_json(const trd_plan *p, const trd_program_info *programs
     trd__json_put_i64(&w, "scratch_bytes", (int64_t)p->scratch_bytes);
     trd__json_put_i64(&w, "peak_bytes", (int64_t)p->peak_bytes);
     trd__json_put_i64(&w, "checkpoint_bytes", (int64_t)p->checkpoint_bytes);
+    trd__json_put_i64(&w, "snapshot_bytes", (int64_t)p->snapshot_bytes);
     if (programs) put_programs(&w, programs, count);
     trd__json_close(&w);
     return cli_print_json(&w);

@@ -147,6 +147,7 @@ static trd_status fill_engine(trd_config *config)
     e->checkpoint_period = v->checkpoint_period;
     e->async_checkpointing = v->async_checkpointing;
     e->max_num_checkpoints_to_keep = (int)v->max_num_checkpoints_to_keep;
+    e->keep_period = v->keep_period;
     e->metrics_prefix = or_null(v->metrics_prefix);
     e->profiler = (trd_profiler_options){.skip_first_steps = v->skip_first_n_steps_for_profiler,
                                          .steps = v->profiler_steps,

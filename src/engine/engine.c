@@ -86,7 +86,8 @@ static trd_status check_options(const trd_engine_options *o)
                        {"max_inflight_computations", o->max_inflight_computations, 1},
                        {"skip_step_interval", o->skip_step_on_spikes ? o->skip_step_interval : 2, 2},
                        {"checkpoint_period", o->checkpoint_directory ? o->checkpoint_period : 1, 1},
-                       {"max_num_checkpoints_to_keep", o->max_num_checkpoints_to_keep, 0}};
+                       {"max_num_checkpoints_to_keep", o->max_num_checkpoints_to_keep, 0},
+                       {"keep_period", o->keep_period, 0}};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (whole[i].value < whole[i].least)
             return trd__fail(TRD_INVALID_ARGUMENT, "creating an engine: %s expected %lld or more, found %lld",

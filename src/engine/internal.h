@@ -446,6 +446,9 @@ trd_status trd__saver_wait(trd_engine *engine);   /* for the running save, and r
 
 /* The most complete checkpoint of a step, or the newest intact one (step -1). */
 trd_status trd__saver_open(trd_engine *engine, int64_t step, trd__stored **stored);
+void trd__saver_restored(trd_engine *engine); /* the state is now that of a checkpoint in the folder */
+/* What a save between two steps copies, in host memory, before training goes on. */
+uint64_t trd__snapshot_bytes(const trd_engine *engine);
 /* TRD_IO when the file system has no room for that many more checkpoints. */
 trd_status trd__saver_check_space(trd_engine *engine, int64_t checkpoints);
 /* A state tensor's name in checkpoints, in text. */

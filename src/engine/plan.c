@@ -71,6 +71,7 @@ trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan)
     plan->checkpoint_bytes = trd__layout_bytes(&engine->layout[TRD__ROLE_PARAMS]) +
                              trd__layout_bytes(&engine->layout[TRD__ROLE_OPTIMIZER]) +
                              trd__layout_bytes(&engine->layout[TRD__ROLE_MODEL_STATE]);
+    plan->snapshot_bytes = trd__snapshot_bytes(engine);
     TRD_TRY(add_programs(engine, family, plan));
     plan->peak_bytes = plan->parameter_bytes + plan->optimizer_bytes + plan->gradient_bytes +
                        plan->model_state_bytes + plan->input_bytes + plan->activation_bytes +

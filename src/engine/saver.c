@@ -1,14 +1,11 @@
 /* Saving: a host snapshot of the state is taken between dispatches, then written by the caller or beside
  * training by one thread. Invariants: at most one save runs at a time; the thread touches its snapshot and
- * the store only; the run folder is locked for as long as an engine that may save lives. */
-#include <errno.h>
-#include <fcntl.h>
+ * the store only; the run folder is locked for as long as an engine that may save lives; the snapshot's
+ * memory is kept from save to save, so that its pages are made once. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -23,17 +20,22 @@ typedef struct snapshot {
     trd__store_name name;
     trd_array *arrays;
     size_t count;
-    void *memory;
-    size_t memory_bytes;
+    size_t bytes; /* of the arrays, each aligned */
     trd__json_writer json;
+    uint64_t held_ns; /* the caller's time: the earlier save waited for, and the copy */
+    uint64_t write_begin_ns, write_end_ns;
     trd_status status;
     char message[1024];
 } snapshot;
 
 struct trd__saver {
     trd__store *store;
-    int lock; /* file descriptor, -1: none */
+    int lock;     /* file descriptor, -1: none */
+    void *memory; /* of the snapshot */
+    size_t memory_bytes;
     size_t keep;
+    int64_t keep_period;
+    bool own; /* the folder's checkpoints are of this run: it was empty, or one of them was restored */
     pthread_t thread;
     bool running;
     atomic_bool done;
@@ -42,36 +44,6 @@ struct trd__saver {
     trd__track *track;       /* written by the thread */
 };
 
-static trd_status lock_folder(const char *folder, int *lock)
-{
-    char holder[64] = "";
-    char *path = trd__path_join(folder, "lock");
-    if (!path) return TRD_NO_MEMORY;
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (file < 0) {
-        trd_status status =
-            trd__fail(TRD_IO, "locking the run folder: opening %s: %s", path, strerror(errno));
-        trd__free(path);
-        return status;
-    }
-    trd__free(path);
-    if (flock(file, LOCK_EX | LOCK_NB) != 0) {
-        ssize_t got = read(file, holder, sizeof holder - 1);
-        holder[got > 0 ? got : 0] = '\0';
-        close(file);
-        return trd__fail(TRD_BUSY,
-                         "locking the run folder %s: it is in use by another engine (process %s); choose "
-                         "another base_output_directory or run_name",
-                         folder, holder[0] ? holder : "unknown");
-    }
-    int length = snprintf(holder, sizeof holder, "%ld", (long)getpid());
-    bool written = ftruncate(file, 0) == 0 && write(file, holder, (size_t)length) == length;
-    if (!written)
-        lseek(file, 0, SEEK_SET); /* the holder's id is for people only: the lock stands without it */
-    *lock = file;
-    return TRD_OK;
-}
-
 trd_status trd__saver_create(trd_engine *engine)
 {
     const char *folder = engine->options.checkpoint_directory;
@@ -79,31 +51,39 @@ trd_status trd__saver_create(trd_engine *engine)
     if (!saver) return TRD_NO_MEMORY;
     saver->lock = -1;
     saver->keep = (size_t)engine->options.max_num_checkpoints_to_keep;
+    saver->keep_period = engine->options.keep_period;
     engine->saver = saver;
     saver->recorder = trd__profiler_recorder(engine);
     if (saver->recorder) TRD_TRY(trd__recorder_track(saver->recorder, "checkpoint", false, &saver->track));
     if (engine->options.read_only_checkpoints)
         return trd__store_view(folder, &engine->options.log, &saver->store);
     TRD_TRY(trd__make_directories(folder));
-    TRD_TRY(lock_folder(folder, &saver->lock));
-    return trd__store_open(folder, &engine->options.log, &saver->store);
+    TRD_TRY(trd__store_lock(folder, &saver->lock));
+    TRD_TRY(trd__store_open(folder, &engine->options.log, &saver->store));
+    trd__store_name newest;
+    TRD_TRY(trd__store_newest_name(saver->store, &newest));
+    saver->own = newest.step < 0;
+    return TRD_OK;
 }
 
 static void snapshot_free(snapshot *s)
 {
     trd__json_writer_free(&s->json);
     trd__free(s->arrays);
-    trd__unmap(s->memory, s->memory_bytes);
     *s = (snapshot){.status = TRD_OK};
 }
 
+/* Runs beside training: everything it needs is in the snapshot. */
 static void write_job(trd__saver *saver)
 {
     snapshot *s = &saver->job;
+    s->write_begin_ns = trd__now_ns();
     s->status =
         trd__store_save(saver->store, s->name, s->arrays, s->count, s->json.text, s->json.bytes, NULL);
-    if (s->status == TRD_OK) s->status = trd__store_prune(saver->store, saver->keep);
+    if (s->status == TRD_OK) s->status = trd__store_remove_after(saver->store, s->name);
+    if (s->status == TRD_OK) s->status = trd__store_prune(saver->store, saver->keep, saver->keep_period);
     if (s->status != TRD_OK) snprintf(s->message, sizeof s->message, "%s", trd_error_message());
+    s->write_end_ns = trd__now_ns();
 }
 
 static void *run_job(void *context)
@@ -117,21 +97,33 @@ static void *run_job(void *context)
     return NULL;
 }
 
+/* Takes over what the written job left. */
+static trd_status finish_job(trd_engine *engine)
+{
+    snapshot *s = &engine->saver->job;
+    char name[TRD__STORE_NAME_TEXT];
+    trd_status status = s->status;
+    trd__store_name_text(s->name, name);
+    if (status != TRD_OK) {
+        trd__fail(status, "saving checkpoint %s: %s", name, s->message);
+        engine->dirty = true; /* what it should have held is still unsaved */
+    } else {
+        trd__log(&engine->options.log, TRD_LOG_INFO,
+                 "saved checkpoint %s: %.1f MB, training held for %.2f ms, written in %.1f ms", name,
+                 (double)s->bytes * 1e-6, (double)s->held_ns * 1e-6,
+                 (double)(s->write_end_ns - s->write_begin_ns) * 1e-6);
+    }
+    snapshot_free(s);
+    return status;
+}
+
 trd_status trd__saver_wait(trd_engine *engine)
 {
     trd__saver *saver = engine->saver;
     if (!saver->running) return TRD_OK;
     pthread_join(saver->thread, NULL);
     saver->running = false;
-    trd_status status = saver->job.status;
-    if (status != TRD_OK) {
-        char name[TRD__STORE_NAME_TEXT];
-        trd__fail(status, "saving checkpoint %s: %s", trd__store_name_text(saver->job.name, name),
-                  saver->job.message);
-        engine->dirty = true; /* what it should have held is still unsaved */
-    }
-    snapshot_free(&saver->job);
-    return status;
+    return finish_job(engine);
 }
 
 void trd__saver_poll(trd_engine *engine)
@@ -147,6 +139,7 @@ void trd__saver_free(trd_engine *engine)
     trd__saver_wait(engine);
     trd__store_close(saver->store);
     if (saver->lock >= 0) close(saver->lock);
+    trd__unmap(saver->memory, saver->memory_bytes);
     trd__free(saver);
     engine->saver = NULL;
 }
@@ -190,17 +183,27 @@ static trd_status list_arrays(trd_engine *engine, snapshot *s)
                 array->name = engine->saved_names[role][i] = trd__arena_strdup(engine->arena, text);
                 if (!array->name) return TRD_NO_MEMORY;
             }
-            s->memory_bytes += saved_bytes(array);
+            s->bytes += saved_bytes(array);
         }
+    return TRD_OK;
+}
+
+static trd_status reserve(trd__saver *saver, size_t bytes)
+{
+    if (bytes <= saver->memory_bytes) return TRD_OK;
+    trd__unmap(saver->memory, saver->memory_bytes);
+    saver->memory_bytes = 0;
+    saver->memory = trd__map(bytes);
+    if (!saver->memory) return TRD_NO_MEMORY;
+    saver->memory_bytes = bytes;
     return TRD_OK;
 }
 
 static trd_status copy_state(trd_engine *engine, snapshot *s)
 {
     const trd__backend_table *table = engine->backend->table;
-    s->memory = trd__map(s->memory_bytes);
-    if (!s->memory) return TRD_NO_MEMORY;
-    char *at = s->memory;
+    TRD_TRY(reserve(engine->saver, s->bytes));
+    char *at = engine->saver->memory;
     size_t n = 0;
     for (int role = 0; role < TRD__STATE_ROLES; role++)
         for (int i = 0; i < saved_entries(engine, role); i++, n++) {
@@ -212,10 +215,26 @@ static trd_status copy_state(trd_engine *engine, snapshot *s)
     return TRD_OK;
 }
 
+/* In a folder with checkpoints of another run an earlier step would be pruned at once, or outlived by what it
+ * is not. */
+static trd_status check_origin(const trd_engine *engine, trd__store_name name)
+{
+    trd__store_name newest;
+    char text[TRD__STORE_NAME_TEXT];
+    if (engine->saver->own) return TRD_OK;
+    TRD_TRY(trd__store_newest_name(engine->saver->store, &newest));
+    if (trd__store_compare(newest, name) <= 0) return TRD_OK;
+    return trd__fail(
+        TRD_STATE,
+        "%s holds %s, which this engine has not restored; restore first, or choose another run_name",
+        engine->options.checkpoint_directory, trd__store_name_text(newest, text));
+}
+
 static trd_status take_snapshot(trd_engine *engine, const char *metadata, snapshot *s)
 {
     bool middle = engine->micro_step > 0;
     s->name = (trd__store_name){engine->step + middle, engine->micro_step};
+    TRD_TRY(check_origin(engine, s->name));
     TRD_TRY(list_arrays(engine, s));
     TRD_TRY(copy_state(engine, s));
     return trd__state_write(engine, metadata, &s->json);
@@ -230,9 +249,23 @@ static trd_status start(trd_engine *engine)
         return TRD_OK;
     }
     write_job(saver); /* also where the system refuses a thread */
-    trd_status status = saver->job.status;
-    snapshot_free(&saver->job);
-    return status;
+    return finish_job(engine);
+}
+
+void trd__saver_restored(trd_engine *engine)
+{
+    engine->saver->own = true;
+}
+
+uint64_t trd__snapshot_bytes(const trd_engine *engine)
+{
+    uint64_t bytes = 0;
+    for (int role = 0; role < TRD__STATE_ROLES; role++)
+        for (int i = 0; i < saved_entries(engine, role); i++) {
+            const trd__entry *entry = &engine->layout[role].entries[i];
+            bytes += saved_bytes(&(trd_array){.dtype = entry->dtype, .shape = entry->shape});
+        }
+    return bytes;
 }
 
 bool trd__saver_writes(const trd_engine *engine)
@@ -256,15 +289,20 @@ trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force,
     uint64_t begin = trd__now_ns();
     TRD_TRY(trd__queue_flush(engine));
     TRD_TRY(trd__metrics_flush_sinks(engine));
+    uint64_t flushed = trd__now_ns();
     TRD_TRY(trd__saver_wait(engine));
     trd_status status = take_snapshot(engine, metadata, &saver->job);
-    if (status == TRD_OK)
-        status = start(engine);
-    else
+    if (status != TRD_OK) {
         snapshot_free(&saver->job);
-    if (status != TRD_OK) return trd__fail_in(status, "saving a checkpoint");
+        return trd__fail_in(status, "saving a checkpoint");
+    }
+    saver->job.held_ns = trd__now_ns() - flushed;
+    engine->stats.saves++;
+    engine->stats.save_ns += saver->job.held_ns;
+    engine->dirty = false; /* a save that fails beside training sets it again */
+    TRD_TRY(start(engine));
+    saver->own = true;
     trd__profiler_span(engine, TRD__SPAN_SAVE, begin);
-    engine->dirty = false;
     engine->finish_saved_step = engine->micro_step > 0;
     if (wrote) *wrote = true;
     return TRD_OK;

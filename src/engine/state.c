@@ -283,6 +283,7 @@ static trd_status apply(trd_engine *engine, const trd__stored *stored, const sav
     if (status != TRD_OK) return trd__engine_fail(engine, status, "writing the restored state");
     trd__state_apply_metrics(engine, &s->metrics);
     restore_counts(engine, s);
+    trd__saver_restored(engine);
     return TRD_OK;
 }
 

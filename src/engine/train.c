@@ -148,14 +148,17 @@ static trd_status feed(loop *l)
     return finish_step(l);
 }
 
-/* Room for the checkpoints that the run will hold at a time: one more than it keeps, while one is written. */
+/* Room for the checkpoints that the run will hold at a time: those it keeps for ever, and one more than it
+ * keeps of the others, while one is written. */
 static trd_status check_space(trd_engine *engine)
 {
     const trd_engine_options *o = &engine->options;
     if (!trd__saver_writes(engine)) return TRD_OK;
-    int64_t left = o->steps > engine->step ? (o->steps - engine->step) / o->checkpoint_period + 1 : 1;
-    int64_t keep = o->max_num_checkpoints_to_keep;
-    return trd__saver_check_space(engine, keep > 0 && keep + 1 < left ? keep + 1 : left);
+    int64_t steps = o->steps > engine->step ? o->steps - engine->step : 0;
+    int64_t left = steps / o->checkpoint_period + 1;
+    int64_t most = o->max_num_checkpoints_to_keep + 1 + (o->keep_period ? steps / o->keep_period : 0);
+    bool all = o->max_num_checkpoints_to_keep == 0;
+    return trd__saver_check_space(engine, all || left < most ? left : most);
 }
 
 /* Goes on where the engine was in the data, which must be the data it was in. */

@@ -58,7 +58,7 @@ static trd_status save_and_open(void *unused)
     trd__stored *stored;
     TRD_TRY(trd__store_open(scratch_path(folder, "store"), NULL, &store));
     trd_status status = trd__store_save(store, (trd__store_name){2, 0}, arrays, 2, "{}", 2, NULL);
-    if (!status) status = trd__store_prune(store, 2);
+    if (!status) status = trd__store_prune(store, 2, 0);
     if (!status) status = trd__store_read_newest(store, &stored);
     if (!status) trd__stored_close(stored);
     trd__store_close(store);

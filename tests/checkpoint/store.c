@@ -143,9 +143,9 @@ static void most_complete_wins(void **state)
     save(store, 10, 0, true);
     save(store, 9, 0, true);
     expect_names(store, "step-1 step-2 step-9 step-10");
-    assert_int_equal(trd__store_prune(store, 2), TRD_OK);
+    assert_int_equal(trd__store_prune(store, 2, 0), TRD_OK);
     expect_names(store, "step-9 step-10");
-    assert_int_equal(trd__store_prune(store, 0), TRD_OK);
+    assert_int_equal(trd__store_prune(store, 0, 0), TRD_OK);
     assert_int_equal(trd__store_remove(store, (trd__store_name){9, 0}), TRD_OK);
     assert_int_equal(trd__store_remove(store, (trd__store_name){9, 0}), TRD_OK);
     expect_names(store, "step-10");
@@ -276,7 +276,7 @@ static void killed_writer(void **state)
                 weights[7] = (float)step;
                 trd__store_save(store, (trd__store_name){step, step % 3}, arrays, 4, json, sizeof json - 1,
                                 NULL);
-                trd__store_prune(store, 2);
+                trd__store_prune(store, 2, 0);
             }
         }
         usleep((useconds_t)(3000 + 7000 * round));
@@ -306,7 +306,7 @@ static void reader_beside_writer(void **state)
     if (child == 0) {
         for (int64_t step = 2;; step++) {
             trd__store_save(store, (trd__store_name){step, 0}, arrays, 4, json, sizeof json - 1, NULL);
-            trd__store_prune(store, 1);
+            trd__store_prune(store, 1, 0);
         }
     }
     trd_status status = trd__store_view(scratch_path(*state, "store"), NULL, &view);

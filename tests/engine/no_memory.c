@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "engine/internal.h"
 #include "support/engine.h"
 #include "support/scratch.h"
@@ -65,6 +66,7 @@ static bool live_once(const trd_engine_options *o, const trd_batch *batch, long 
     static const test_leaf leaf = {"w", 4, 0};
     trd_model *model = test_toy(&leaf, 1);
     trd_engine *engine = NULL;
+    OK(trd__remove_tree(o->checkpoint_directory)); /* each life is a run of its own */
     heap_arm(n);
     trd_status status = trd__engine_create_with_model(o, model, &engine);
     if (status == TRD_OK) status = use(engine, batch);
