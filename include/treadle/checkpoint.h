@@ -38,8 +38,8 @@ TRD_API size_t trd_contents_tensor_count(const trd_contents *contents); /* tenso
 TRD_API trd_contents_tensor trd_contents_tensor_at(const trd_contents *contents, size_t i);
 
 TRD_API size_t trd_contents_metadata_count(const trd_contents *contents); /* entries of metadata */
-/* Entry i < count: a GGUF key, an entry of __metadata__, or a file of the folder ("config.json",
- * "state.json"). Long arrays are shortened. */
+/* Entry i < count: a GGUF key, an entry of __metadata__, a file of the folder ("config.json"), or a member of
+ * a checkpoint's state.json. Long arrays are shortened or counted. */
 TRD_API void trd_contents_metadata_at(const trd_contents *contents, size_t i, const char **key,
                                       const char **value);
 

@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/arena.h"
 #include "base/file.h"
 #include "base/shape.h"
 #include "checkpoint/store.h"
 #include "checkpoint/store_files.h"
 #include "checkpoint/weights.h"
+#include "formats/json.h"
 
 struct trd_contents {
     char *path;
@@ -16,8 +18,42 @@ struct trd_contents {
     trd__stored *stored;   /* or that */
     const trd__pair *metadata;
     size_t metadata_count;
-    trd__pair state;
+    trd__json_doc *state; /* of stored, and what its members are shown as */
+    trd__arena *arena;
 };
+
+/* A member of state.json in a few words: what is long is counted. */
+static const char *member_text(trd__arena *arena, trd__json value)
+{
+    trd__json_writer w = {0};
+    const char *text = NULL;
+    trd__json_kind kind = trd__json_kind_of(value);
+    if (kind == TRD__JSON_STRING && trd__json_as_string(value, &text) == TRD_OK) return text;
+    if (kind == TRD__JSON_ARRAY || kind == TRD__JSON_OBJECT)
+        return trd__arena_format(arena, "%zu entries", trd__json_count(value));
+    trd__json_write_value(&w, value);
+    if (trd__json_finish(&w) == TRD_OK) text = trd__arena_strdup(arena, w.text);
+    trd__json_writer_free(&w);
+    return text;
+}
+
+static trd_status list_state(trd_contents *c)
+{
+    size_t bytes;
+    const char *text = trd__stored_json(c->stored, &bytes);
+    TRD_TRY(trd__json_parse(text, bytes, TRD__STORE_STATE, &c->state));
+    trd__json root = trd__json_root(c->state);
+    c->arena = trd__arena_create();
+    trd__pair *pairs = c->arena ? trd__arena_alloc(c->arena, trd__json_count(root) + 1, sizeof *pairs) : NULL;
+    if (!pairs) return TRD_NO_MEMORY;
+    for (trd__json v = trd__json_first(root); trd__json_exists(v); v = trd__json_next(v)) {
+        trd__pair pair = {trd__json_key(v), member_text(c->arena, v)};
+        if (!pair.value) return TRD_NO_MEMORY;
+        pairs[c->metadata_count++] = pair;
+    }
+    c->metadata = pairs;
+    return TRD_OK;
+}
 
 static bool is_checkpoint(const char *path)
 {
@@ -48,10 +84,7 @@ static trd_status open_path(trd_contents *c, const char *path)
     if (!c->path) return TRD_NO_MEMORY;
     if (trd__is_directory(c->path) && is_checkpoint(c->path)) {
         TRD_TRY(trd__stored_open(c->path, &c->stored));
-        c->state = (trd__pair){TRD__STORE_STATE, trd__stored_json(c->stored, NULL)};
-        c->metadata = &c->state;
-        c->metadata_count = 1;
-        return TRD_OK;
+        return list_state(c);
     }
     TRD_TRY(trd__weights_open(c->path, &c->weights));
     c->metadata_count = trd__weights_metadata(c->weights, &c->metadata);
@@ -75,6 +108,8 @@ trd_status trd_contents_open(const char *path, trd_contents **out)
 void trd_contents_close(trd_contents *c)
 {
     if (!c) return;
+    trd__arena_free(c->arena);
+    trd__json_free(c->state);
     trd__stored_close(c->stored);
     trd__weights_close(c->weights);
     trd__free(c->path);

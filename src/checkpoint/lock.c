@@ -31,10 +31,11 @@ trd_status trd__store_lock(const char *folder, int *lock)
         close(file);
         if (error != EWOULDBLOCK)
             return trd__fail(TRD_IO, "locking the run folder %s: %s", folder, strerror(error));
-        return trd__fail(TRD_BUSY,
-                         "locking the run folder %s: it is in use by another engine (process %s); choose "
-                         "another base_output_directory or run_name",
-                         folder, holder[0] ? holder : "unknown");
+        return trd__fail(
+            TRD_BUSY,
+            "locking the run folder %s: it is in use by another engine (process %s); wait for it "
+            "to end, or choose another base_output_directory or run_name",
+            folder, holder[0] ? holder : "unknown");
     }
     int length = snprintf(holder, sizeof holder, "%ld", (long)getpid());
     bool written = ftruncate(file, 0) == 0 && write(file, holder, (size_t)length) == length;

@@ -25,6 +25,7 @@ trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_
 {
     char *model = NULL;
     TRD_TRY(trd_model_to_json(engine->model, trd_dtype_name(engine->options.weight_dtype), &model));
+    w->indent = 1; /* people read it too */
     trd__json_open_object(w);
     trd__json_put_i64(w, "format", FORMAT);
     trd__json_put_i64(w, "step", engine->step);

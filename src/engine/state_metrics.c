@@ -39,6 +39,21 @@ static trd_status get_number(trd__json object, const char *key, double *number)
     return as_number(trd__json_find(object, key), number);
 }
 
+/* An object on one line of an indented text: open_line gives the indent that close_line puts back. */
+static int open_line(trd__json_writer *w)
+{
+    int indent = w->indent;
+    trd__json_open_object(w);
+    w->indent = 0;
+    return indent;
+}
+
+static void close_line(trd__json_writer *w, int indent)
+{
+    trd__json_close(w);
+    w->indent = indent;
+}
+
 /* Names are written without the run's prefix, which a later run may change. */
 static const char *plain_name(const trd_engine *engine, const char *name)
 {
@@ -51,10 +66,10 @@ static void write_pairs(const trd__metrics *m, trd__json_writer *w)
     trd__json_write_key(w, "micro_batches");
     trd__json_open_array(w);
     for (int64_t i = 0; i < m->pair_count; i++) {
-        trd__json_open_object(w);
+        int indent = open_line(w);
         put_number(w, "unreduced_sum", m->pairs[i].unreduced_sum);
         put_number(w, "denominator", m->pairs[i].denominator);
-        trd__json_close(w);
+        close_line(w, indent);
     }
     trd__json_close(w);
 }
@@ -66,13 +81,13 @@ static void write_aux(const trd_engine *engine, trd__json_writer *w)
     trd__json_open_array(w);
     for (int i = 0; i < tally->aux_count; i++) {
         const trd__weighted_sum *aux = &tally->aux[i];
-        trd__json_open_object(w);
+        int indent = open_line(w);
         trd__json_put_string(w, "name", plain_name(engine, aux->name));
         put_number(w, "sum", aux->sum);
         put_number(w, "denominator", aux->denominator);
         put_number(w, "eps", aux->eps);
         put_number(w, "min_denom", aux->min_denom);
-        trd__json_close(w);
+        close_line(w, indent);
     }
     trd__json_close(w);
 }
@@ -84,7 +99,7 @@ static void write_recorded(const trd_engine *engine, trd__json_writer *w)
     trd__json_open_array(w);
     for (int i = 0; i < record->host_count; i++) {
         const trd__host_metric *metric = &record->host[i];
-        trd__json_open_object(w);
+        int indent = open_line(w);
         trd__json_put_string(w, "name", plain_name(engine, metric->name));
         trd__json_put_string(w, "aggregation",
                              metric->folded ? fold_text : aggregations[metric->aggregation]);
@@ -94,7 +109,7 @@ static void write_recorded(const trd_engine *engine, trd__json_writer *w)
         put_number(w, "eps", metric->eps);
         put_number(w, "min_denom", metric->min_denom);
         trd__json_put_i64(w, "count", metric->count);
-        trd__json_close(w);
+        close_line(w, indent);
     }
     trd__json_close(w);
 }
@@ -106,14 +121,14 @@ static void write_history(const trd_engine *engine, trd__json_writer *w)
     trd__json_open_array(w);
     for (int i = 0; i < m->history_count; i++) {
         const trd__metric_record *record = &m->history[(m->history_first + i) % TRD__HISTORY];
-        trd__json_open_object(w);
+        int indent = open_line(w);
         trd__json_put_i64(w, "step", record->step);
         trd__json_write_key(w, "metrics");
         trd__json_open_object(w);
         for (int k = 0; k < record->count; k++)
             put_number(w, plain_name(engine, record->metrics[k].name), record->metrics[k].value);
         trd__json_close(w);
-        trd__json_close(w);
+        close_line(w, indent);
     }
     trd__json_close(w);
 }

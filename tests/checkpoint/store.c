@@ -152,6 +152,34 @@ static void most_complete_wins(void **state)
     trd__store_close(store);
 }
 
+/* Finished steps that the period divides stay, beside the newest. */
+static void every_nth_is_kept(void **state)
+{
+    trd__store *store = fresh(state);
+    for (int64_t step = 1; step <= 9; step++) {
+        save(store, step, step == 6 ? 1 : 0, true);
+        assert_int_equal(trd__store_prune(store, 2, 3), TRD_OK);
+    }
+    expect_names(store, "step-3 step-8 step-9"); /* step 6 did not end */
+    assert_int_equal(trd__store_prune(store, 1, 0), TRD_OK);
+    expect_names(store, "step-9");
+    trd__store_close(store);
+}
+
+/* A run that went on from an earlier checkpoint gives the later ones up, and says so. */
+static void an_abandoned_future_goes(void **state)
+{
+    trd__store *store = fresh(state);
+    save(store, 2, 0, true);
+    save(store, 4, 0, true);
+    save(store, 5, 2, true);
+    save(store, 3, 0, true);
+    assert_int_equal(trd__store_remove_after(store, (trd__store_name){3, 0}), TRD_OK);
+    expect_names(store, "step-2 step-3");
+    assert_non_null(strstr(log_text, "1 removed checkpoint step-4: the run went on from an earlier one"));
+    trd__store_close(store);
+}
+
 static void same_name_again(void **state)
 {
     trd__store *store = fresh(state);
@@ -201,8 +229,91 @@ static void damage_is_found(void **state)
     static const char *const files[] = {"tensors.safetensors", "state.json", "manifest.json"};
     for (int i = 0; i < 3; i++)
         for (int part = 0; part <= 4; part++)
-            for (int cut = 0; cut < 2; cut++)
-                if (i < 2 || cut || part > 0) damage(state, files[i], part / 4.0, cut);
+            for (int cut = 0; cut < 2; cut++) damage(state, files[i], part / 4.0, cut);
+}
+
+static void note_damage(void *user, const char *file, const char *tensor, const char *message)
+{
+    char *text = user;
+    size_t used = strlen(text);
+    (void)message;
+    snprintf(text + used, 256 - used, "%s:%s ", file, tensor);
+}
+
+/* Flips a bit so far after a text, or before the end where there is no text. */
+static void flip(const char *path, const char *mark, size_t distance)
+{
+    size_t bytes;
+    unsigned char *data = scratch_read(path, &bytes);
+    unsigned char *at = mark ? memmem(data, bytes, mark, strlen(mark)) : data + bytes - 2 * distance;
+    assert_non_null(at);
+    at[distance] ^= 1;
+    scratch_write(path, data, bytes);
+    free(data);
+}
+
+static void note_action(void *user, const char *action, const char *path, const char *to)
+{
+    size_t used = strlen(log_text);
+    (void)user;
+    snprintf(log_text + used, sizeof log_text - used, "%s %s %s; ", action, strrchr(path, '/') + 1,
+             to ? strrchr(to, '/') + 1 : "");
+}
+
+/* Verifying names every damage; repairing moves what is damaged aside and leaves the rest. */
+static void verify_and_repair(void **state)
+{
+    trd__store *store = fresh(state);
+    char damages[256] = "";
+    const char *two = scratch_path(*state, "store/step-2");
+    for (int64_t step = 1; step <= 3; step++) save(store, step, 0, true);
+    assert_int_equal(trd__stored_verify(two, note_damage, damages), TRD_OK);
+    trd__stored_size size;
+    assert_int_equal(trd__stored_measure(two, &size), TRD_OK);
+    assert_true(size.bytes > 4000 && size.saved_at > 1700000000);
+    flip(scratch_path(two, "tensors.safetensors"), NULL, 20); /* in w */
+    flip(scratch_path(two, "state.json"), "1.5", 2);
+    flip(scratch_path(two, "manifest.json"), "saved_at", 20);
+    assert_int_equal(trd__stored_verify(two, note_damage, damages), TRD_CORRUPT);
+    assert_string_equal(damages, "manifest.json: state.json: tensors.safetensors:w ");
+    assert_int_equal(trd__make_directories(scratch_path(*state, "store/.tmp-save-step-4.77")), TRD_OK);
+    static const char *const expected[] = {"removed .tmp-save-step-4.77 ; moved step-2 damaged-step-2; ",
+                                           "removed .tmp-save-step-4.77 ; moved step-2 damaged-step-2; ",
+                                           "moved step-2 damaged-step-2.2; "};
+    for (int round = 0; round < 3; round++) {
+        bool dry = round == 0;
+        log_text[0] = '\0';
+        assert_int_equal(trd__store_repair(store, dry, note_action, NULL), TRD_OK);
+        assert_string_equal(log_text, expected[round]);
+        expect_names(store, dry ? "step-1 step-2 step-3" : "step-1 step-3");
+        assert_true(dry == trd__file_exists(scratch_path(*state, "store/.tmp-save-step-4.77")));
+        if (round != 1) continue;
+        save(store, 2, 0, true); /* written again and damaged again: the name is taken */
+        flip(scratch_path(two, "state.json"), "1.5", 2);
+    }
+    assert_int_equal(trd__store_repair(store, false, note_action, NULL), TRD_OK);
+    flip(scratch_path(*state, "store/step-1/manifest.json"), "\"format\": 2", 10); /* of another version */
+    assert_int_equal(trd__store_repair(store, false, note_action, NULL), TRD_UNSUPPORTED);
+    expect_names(store, "step-1 step-3");
+    trd__store_close(store);
+}
+
+/* What the first version wrote: a manifest without its own checksum. */
+static void first_format_is_read(void **state)
+{
+    trd__store *store = fresh(state);
+    trd__stored *stored;
+    size_t bytes;
+    save(store, 1, 0, true);
+    const char *path = scratch_path(*state, "store/step-1/manifest.json");
+    char *text = (char *)scratch_read(path, &bytes);
+    text[(size_t)(strstr(text, "\"format\": 2") - text) + 10] = '1';
+    strcpy(strstr(text, ",\n \"manifest_xxh3\""), "\n}");
+    scratch_write(path, text, strlen(text));
+    free(text);
+    assert_int_equal(trd__store_read(store, (trd__store_name){1, 0}, &stored), TRD_OK);
+    trd__stored_close(stored);
+    trd__store_close(store);
 }
 
 static void missing_files(void **state)
@@ -327,8 +438,12 @@ int main(void)
         cmocka_unit_test(names),
         cmocka_unit_test(round_trip),
         cmocka_unit_test(most_complete_wins),
+        cmocka_unit_test(every_nth_is_kept),
+        cmocka_unit_test(an_abandoned_future_goes),
         cmocka_unit_test(same_name_again),
         cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(verify_and_repair),
+        cmocka_unit_test(first_format_is_read),
         cmocka_unit_test(missing_files),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(leftovers_are_swept),
