@@ -192,18 +192,18 @@ trd_status trd__store_newest_name(const trd__store *store, trd__store_name *newe
     return TRD_OK;
 }
 
-trd_status trd__store_remove_after(const trd__store *store, trd__store_name name)
+trd_status trd__store_remove_after(const trd__store *store, trd__store_name name, int *removed)
 {
     trd__store_name *names;
     size_t count;
-    char text[TRD__STORE_NAME_TEXT];
+    *removed = 0;
     TRD_TRY(trd__store_list(store, &names, &count));
     trd_status status = TRD_OK;
     for (size_t i = 0; !status && i < count; i++)
-        if (trd__store_compare(names[i], name) > 0 && !(status = trd__store_remove(store, names[i])))
-            trd__log(&store->log, TRD_LOG_WARNING,
-                     "removed checkpoint %s: the run went on from an earlier one",
-                     trd__store_name_text(names[i], text));
+        if (trd__store_compare(names[i], name) > 0) {
+            status = trd__store_remove(store, names[i]);
+            ++*removed;
+        }
     trd__free(names);
     return status;
 }

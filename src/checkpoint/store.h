@@ -43,8 +43,8 @@ trd_status trd__store_remove(const trd__store *store, trd__store_name name); /* 
  * exceptions). */
 trd_status trd__store_prune(const trd__store *store, size_t keep, int64_t keep_period);
 trd_status trd__store_newest_name(const trd__store *store, trd__store_name *newest); /* step -1: none */
-/* Removes what is newer than name, with a warning each: the future of a run that went on from name. */
-trd_status trd__store_remove_after(const trd__store *store, trd__store_name name);
+/* Removes what is newer than name and counts it: the future of a run that went on from name. */
+trd_status trd__store_remove_after(const trd__store *store, trd__store_name name, int *removed);
 
 /* Writes a checkpoint; earlier, less complete ones of its step are removed once it is durable. May run on any
  * one thread at a time, beside readers: it uses its arguments only. Where the name exists, intact and with

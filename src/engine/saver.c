@@ -22,6 +22,7 @@ typedef struct snapshot {
     size_t count;
     size_t bytes; /* of the arrays, each aligned */
     trd__json_writer json;
+    int abandoned;    /* newer checkpoints that were removed */
     uint64_t held_ns; /* the caller's time: the earlier save waited for, and the copy */
     uint64_t write_begin_ns, write_end_ns;
     trd_status status;
@@ -80,7 +81,7 @@ static void write_job(trd__saver *saver)
     s->write_begin_ns = trd__now_ns();
     s->status =
         trd__store_save(saver->store, s->name, s->arrays, s->count, s->json.text, s->json.bytes, NULL);
-    if (s->status == TRD_OK) s->status = trd__store_remove_after(saver->store, s->name);
+    if (s->status == TRD_OK) s->status = trd__store_remove_after(saver->store, s->name, &s->abandoned);
     if (s->status == TRD_OK) s->status = trd__store_prune(saver->store, saver->keep, saver->keep_period);
     if (s->status != TRD_OK) snprintf(s->message, sizeof s->message, "%s", trd_error_message());
     s->write_end_ns = trd__now_ns();
@@ -113,6 +114,10 @@ static trd_status finish_job(trd_engine *engine)
                  (double)s->bytes * 1e-6, (double)s->held_ns * 1e-6,
                  (double)(s->write_end_ns - s->write_begin_ns) * 1e-6);
     }
+    if (s->abandoned)
+        trd__log(&engine->options.log, TRD_LOG_WARNING,
+                 "checkpoint %s replaces %d of later steps: the run went on from an earlier one", name,
+                 s->abandoned);
     snapshot_free(s);
     return status;
 }

@@ -166,7 +166,7 @@ static void every_nth_is_kept(void **state)
     trd__store_close(store);
 }
 
-/* A run that went on from an earlier checkpoint gives the later ones up, and says so. */
+/* A run that went on from an earlier checkpoint gives the later ones up. */
 static void an_abandoned_future_goes(void **state)
 {
     trd__store *store = fresh(state);
@@ -174,9 +174,10 @@ static void an_abandoned_future_goes(void **state)
     save(store, 4, 0, true);
     save(store, 5, 2, true);
     save(store, 3, 0, true);
-    assert_int_equal(trd__store_remove_after(store, (trd__store_name){3, 0}), TRD_OK);
+    int removed;
+    assert_int_equal(trd__store_remove_after(store, (trd__store_name){3, 0}, &removed), TRD_OK);
+    assert_int_equal(removed, 2);
     expect_names(store, "step-2 step-3");
-    assert_non_null(strstr(log_text, "1 removed checkpoint step-4: the run went on from an earlier one"));
     trd__store_close(store);
 }
 

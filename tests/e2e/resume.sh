@@ -88,7 +88,7 @@ killed() {
         kill -KILL $pid 2> /dev/null || true
         wait $pid 2> /dev/null || kills=$((kills + 1))
     done
-    [ $kills -ge 2 ] || fail "$name: killed $kills times only"
+    [ $kills -ge 1 ] || fail "$name: was never killed"
     begin "$@"
     wait $pid || fail "$name, resumed: exit code $?"
     finished "$name" whole train eval

@@ -255,12 +255,49 @@ static void another_config_and_model(void **state)
     OK(trd_engine_close(engine));
 }
 
+/* A run that goes on from an earlier step gives up the later checkpoints once its own next one is durable,
+ * and an engine that has restored nothing does not mix its steps into another run's. */
+static void an_earlier_step(void **state)
+{
+    lines l = {0};
+    trd_engine_options o = options_in(state, "rewound", &l);
+    o.max_num_checkpoints_to_keep = 1;
+    o.keep_period = 2;
+    trd_engine *engine = test_engine(&o);
+    for (int step = 0; step < 5; step++) {
+        feed(engine, step, step + 1);
+        OK(trd_engine_update(engine));
+        OK(trd_engine_save(engine, NULL, true, NULL));
+    }
+    OK(trd_engine_restore(engine, 2, NULL));
+    feed(engine, 7, 8);
+    OK(trd_engine_update(engine));
+    OK(trd_engine_save(engine, NULL, true, NULL));
+    OK(trd_engine_close(engine));
+    assert_int_equal(l.warnings, 1);
+    assert_non_null(strstr(l.last, "checkpoint step-3 replaces 2 of later steps"));
+    engine = test_engine(&o);
+    OK(trd_engine_restore(engine, -1, NULL));
+    assert_int_equal(trd_engine_step(engine), 3);
+    OK(trd_engine_close(engine));
+    engine = test_engine(&o);
+    feed(engine, 0, 1);
+    OK(trd_engine_update(engine));
+    assert_int_equal(trd_engine_save(engine, NULL, true, NULL), TRD_STATE);
+    expect_message("holds step-3, which this engine has not restored; restore first");
+    OK(trd_engine_restore(engine, -1, NULL));
+    OK(trd_engine_save(engine, NULL, true, NULL));
+    assert_true(trd_engine_get_stats(engine).saves == 1 && trd_engine_get_stats(engine).save_ns > 0);
+    OK(trd_engine_close(engine));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_metrics_go_on), cmocka_unit_test(recorded_metrics_are_saved_at_close),
         cmocka_unit_test(other_grad_dtype),       cmocka_unit_test(other_micro_batch_size),
         cmocka_unit_test(another_model),          cmocka_unit_test(another_config_and_model),
+        cmocka_unit_test(an_earlier_step),
     };
     return cmocka_run_group_tests_name("engine/restore", tests, scratch_create, scratch_remove);
 }
