@@ -294,6 +294,67 @@ static void evaluation_changes_nothing(void **state)
     OK(trd_engine_close(reference));
 }
 
+/* A whole evaluation: full, ragged and shorter batches, and one that is refused. */
+static void evaluate(trd_engine *engine)
+{
+    test_batch b;
+    OK(trd_engine_eval_begin(engine));
+    OK(trd_engine_eval_step(engine, test_batch_fill(&b, 40)));
+    b.batch.length = TEST_LENGTH / 2;
+    OK(trd_engine_eval_step(engine, &b.batch));
+    b.batch.rows = 1;
+    OK(trd_engine_eval_step(engine, &b.batch));
+    b.tokens[1] = -1;
+    assert_int_equal(trd_engine_eval_step(engine, &b.batch), TRD_INVALID_ARGUMENT);
+    OK(trd_engine_eval_end(engine));
+}
+
+/* Two steps of two micro-batches with an evaluation, or without, behind every call. */
+static void run_steps(trd_engine *engine, bool evaluated)
+{
+    for (int i = 0; i < 4; i++) {
+        test_batch b;
+        OK(trd_engine_record_metrics(engine, "own", trd_recorded_number(i), TRD_AGGREGATE_SUM));
+        OK(trd_engine_fwd_bwd(engine, test_batch_fill(&b, 30 + (uint64_t)i)));
+        unsigned char *gradients = evaluated ? test_state(trd_engine_gradients(engine), NULL) : NULL;
+        if (evaluated) evaluate(engine);
+        if (evaluated) test_same_state(trd_engine_gradients(engine), gradients);
+        free(gradients);
+        assert_int_equal(trd_engine_data_position(engine), 30 + i);
+        if (i % 2 == 0) continue;
+        OK(trd_engine_update(engine)); /* its numbers are not read yet */
+        if (evaluated) evaluate(engine);
+    }
+}
+
+static void evaluation_disturbs_no_step(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_adamw();
+    trd_engine *engine = test_engine(&o), *plain = test_engine(&o);
+    const trd_step_metrics *x, *y;
+    int count_x, count_y;
+    run_steps(engine, true);
+    run_steps(plain, false);
+    test_expect_same(engine, plain);
+    OK(trd_engine_get_metrics_history(engine, false, &x, &count_x));
+    OK(trd_engine_get_metrics_history(plain, false, &y, &count_y));
+    assert_int_equal(count_x, 2);
+    assert_int_equal(count_y, 2);
+    for (int s = 0; s < 2; s++) {
+        assert_int_equal(x[s].step, s + 1);
+        assert_int_equal(x[s].count, y[s].count);
+        for (int i = 0; i < x[s].count; i++) {
+            assert_string_equal(x[s].metrics[i].name, y[s].metrics[i].name);
+            if (i < 8 || strcmp(x[s].metrics[i].name, "own") == 0) /* the rest is time */
+                assert_true(x[s].metrics[i].value == y[s].metrics[i].value);
+        }
+    }
+    assert_true(test_metric(engine, "own") == 5);
+    OK(trd_engine_close(engine));
+    OK(trd_engine_close(plain));
+}
+
 static trd_loss_output doubled(trd_builder *b, const trd_model *model, const trd_inputs *in, void *user)
 {
     trd_loss_output output = trd_loss_sft(b, model, in, user);
@@ -326,7 +387,8 @@ int main(void)
         cmocka_unit_test(values_of_a_step),           cmocka_unit_test(written_after_the_next_dispatch),
         cmocka_unit_test(failing_sink_is_told_once),  cmocka_unit_test(host_metrics_aggregate),
         cmocka_unit_test(host_metrics_of_every_kind), cmocka_unit_test(history_is_bounded),
-        cmocka_unit_test(evaluation_changes_nothing), cmocka_unit_test(eval_has_its_own_loss),
+        cmocka_unit_test(evaluation_changes_nothing), cmocka_unit_test(evaluation_disturbs_no_step),
+        cmocka_unit_test(eval_has_its_own_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
