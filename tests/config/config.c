@@ -165,6 +165,17 @@ static void wrong_values(void **state)
 }
 
 /* Every switch is a key with two choices; the second one turns it on, and no other. */
+static void dropout_has_two_keys(void **state)
+{
+    trd_config *config = config_of(state, "model_name: tiny\ndropout_rate: 0.25\n");
+    assert_true(trd_config_engine(config)->dropout_rate == 0.25);
+    trd_config_free(config);
+    config = config_of(state, "model_name: tiny\ndropout_rate: 0.25\nenable_dropout: false\n");
+    assert_true(trd_config_engine(config)->dropout_rate == 0);
+    trd_config_free(config);
+    override_refused("dropout_rate=1", "dropout_rate");
+}
+
 static void diagnostic_switches(void **state)
 {
     (void)state;
@@ -364,6 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_by_kind),
         cmocka_unit_test(wrong_values),
+        cmocka_unit_test(dropout_has_two_keys),
         cmocka_unit_test(diagnostic_switches),
         cmocka_unit_test(unbuilt_features),
         cmocka_unit_test(files_that_are_no_config),
