@@ -52,7 +52,7 @@ typedef enum trd_diagnostic {
  * micro-batches of this engine, and so on every period. Nothing is recorded between them, and no result
  * depends on them. */
 typedef struct trd_profiler_options {
-    const char *directory;    /* where trace-<first>.json is written, made with the first; NULL: off */
+    const char *directory;    /* where trace-N.json is written, N its first micro-batch; NULL: off */
     int64_t skip_first_steps; /* micro-batches before the first window */
     int64_t steps;            /* micro-batches of a window */
     int64_t period;           /* micro-batches from one window's begin to the next; 0 or less: one window */
