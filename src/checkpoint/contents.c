@@ -55,12 +55,15 @@ static trd_status list_state(trd_contents *c)
     return TRD_OK;
 }
 
-static bool is_checkpoint(const char *path)
+static trd_status is_checkpoint(const char *path, bool *yes)
 {
+    *yes = false;
+    if (!trd__is_directory(path)) return TRD_OK;
     char *manifest = trd__path_join(path, TRD__STORE_MANIFEST);
-    bool found = manifest && trd__file_exists(manifest);
+    if (!manifest) return TRD_NO_MEMORY;
+    *yes = trd__file_exists(manifest);
     trd__free(manifest);
-    return found;
+    return TRD_OK;
 }
 
 /* Newest checkpoint in folder, or in the "checkpoints" folder of a run; NULL: neither has one. */
@@ -79,10 +82,12 @@ static trd_status find_newest(const char *folder, char **newest)
 static trd_status open_path(trd_contents *c, const char *path)
 {
     char *newest = NULL;
-    if (trd__is_directory(path) && !is_checkpoint(path)) TRD_TRY(find_newest(path, &newest));
+    bool checkpoint;
+    TRD_TRY(is_checkpoint(path, &checkpoint));
+    if (!checkpoint && trd__is_directory(path)) TRD_TRY(find_newest(path, &newest));
     c->path = newest ? newest : trd__strdup(path);
     if (!c->path) return TRD_NO_MEMORY;
-    if (trd__is_directory(c->path) && is_checkpoint(c->path)) {
+    if (checkpoint || newest) {
         TRD_TRY(trd__stored_open(c->path, &c->stored));
         return list_state(c);
     }

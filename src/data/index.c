@@ -245,16 +245,19 @@ static trd_status open_index(build *b, trd__index *index)
 {
     const trd_data_options *options = b->options;
     uint64_t content_hash, key;
+    bool found = false;
     TRD_TRY(open_files(b, &content_hash));
     TRD_TRY(trd__index_cache_key(options, content_hash, &key));
-    if (options->cache_directory && trd__index_cache_load(options->cache_directory, key, index))
-        return TRD_OK;
+    if (options->cache_directory)
+        TRD_TRY(trd__index_cache_load(options->cache_directory, key, index, &found));
+    if (found) return TRD_OK;
     TRD_TRY(build_index(b, index));
     index->stats.content_hash = content_hash;
+    if (!options->cache_directory || index->count == 0) return TRD_OK;
+    trd_status status = trd__index_cache_save(options->cache_directory, key, index);
+    if (status == TRD_NO_MEMORY || status == TRD_OK) return status;
     /* Training goes on without a cache, the next start is only slower. */
-    if (options->cache_directory && index->count > 0 &&
-        trd__index_cache_save(options->cache_directory, key, index) != TRD_OK)
-        trd__log(&options->log, TRD_LOG_WARNING, "data: the index was not kept: %s", trd_error_message());
+    trd__log(&options->log, TRD_LOG_WARNING, "data: the index was not kept: %s", trd_error_message());
     return TRD_OK;
 }
 

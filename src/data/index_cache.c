@@ -67,43 +67,46 @@ static uint64_t body_checksum(const cache_header *header, const void *refs, cons
     return trd__checksum_more(sum, lengths, header->count * sizeof(uint32_t));
 }
 
-/* Copies the parts out of the file's bytes; false when they do not make up an intact cache file. */
-static bool unpack(const trd__file_map *map, uint64_t key, trd__index *index)
+/* Copies the parts out of the file's bytes, where they make up an intact cache file. */
+static trd_status unpack(const trd__file_map *map, uint64_t key, trd__index *index, bool *found)
 {
     const size_t per_sample = sizeof *index->refs + sizeof *index->lengths;
     cache_header header;
-    if (map->bytes < sizeof header) return false;
+    if (map->bytes < sizeof header) return TRD_OK;
     memcpy(&header, map->data, sizeof header);
     size_t body = map->bytes - sizeof header;
     if (header.magic != MAGIC || header.version != VERSION || header.key != key || body % per_sample != 0 ||
         header.count != body / per_sample)
-        return false;
+        return TRD_OK;
     const unsigned char *refs = map->data + sizeof header;
     const unsigned char *lengths = refs + header.count * sizeof *index->refs;
-    if (header.checksum != body_checksum(&header, refs, lengths)) return false;
+    if (header.checksum != body_checksum(&header, refs, lengths)) return TRD_OK;
     index->refs = trd__alloc(header.count, sizeof *index->refs);
     index->lengths = trd__alloc(header.count, sizeof *index->lengths);
     if (!index->refs || !index->lengths) {
         trd__index_free(index);
-        return false;
+        return TRD_NO_MEMORY;
     }
     memcpy(index->refs, refs, header.count * sizeof *index->refs);
     memcpy(index->lengths, lengths, header.count * sizeof *index->lengths);
     index->count = header.count;
     index->stats = header.stats;
-    return true;
+    *found = true;
+    return TRD_OK;
 }
 
-bool trd__index_cache_load(const char *folder, uint64_t key, trd__index *index)
+trd_status trd__index_cache_load(const char *folder, uint64_t key, trd__index *index, bool *found)
 {
     *index = (trd__index){0};
+    *found = false;
     char *path = cache_path(folder, key);
+    if (!path) return TRD_NO_MEMORY;
     trd__file_map map = {0};
-    bool found = path && trd__file_exists(path) && trd__file_map_open(path, &map) == TRD_OK &&
-                 unpack(&map, key, index);
+    trd_status status = trd__file_exists(path) ? trd__file_map_open(path, &map) : TRD_OK;
+    if (!status && map.data) status = unpack(&map, key, index, found);
     trd__file_map_close(&map);
     trd__free(path);
-    return found;
+    return status == TRD_NO_MEMORY ? status : TRD_OK;
 }
 
 trd_status trd__index_cache_save(const char *folder, uint64_t key, const trd__index *index)

@@ -8,8 +8,8 @@
 /* Hash of all that the index depends on; content_hash is that of the files' bytes. */
 trd_status trd__index_cache_key(const trd_data_options *options, uint64_t content_hash, uint64_t *key);
 
-/* True and index filled, else false (a missing or unusable file is no error). */
-bool trd__index_cache_load(const char *folder, uint64_t key, trd__index *index);
+/* *found and index filled, else not: a missing or unusable file is no error, only want of memory is. */
+trd_status trd__index_cache_load(const char *folder, uint64_t key, trd__index *index, bool *found);
 trd_status trd__index_cache_save(const char *folder, uint64_t key, const trd__index *index);
 
 #endif

@@ -27,19 +27,24 @@ const trd_metric *trd__metric_find(const trd_metric *metrics, int count, const c
     return NULL;
 }
 
-static bool parse(const trd__jsonl_line *line, const char *path, trd__json_doc **doc, trd__record *record)
+/* TRD_NO_MEMORY, or TRD_OK; a line that is no record leaves *record without an object. */
+static trd_status parse(const trd__jsonl_line *line, const char *path, trd__json_doc **doc,
+                        trd__record *record)
 {
     const char *mode;
-    if (trd__json_parse(line->text, line->bytes, path, doc) != TRD_OK) return false;
-    record->object = trd__json_root(*doc);
-    if (trd__json_get_i64(record->object, "step", &record->step) != TRD_OK) return false;
-    if (trd__json_get_string(record->object, "mode", &mode) != TRD_OK) return false;
+    *record = (trd__record){0};
+    trd_status status = trd__json_parse(line->text, line->bytes, path, doc);
+    if (status == TRD_NO_MEMORY) return status;
+    trd__json object = status == TRD_OK ? trd__json_root(*doc) : (trd__json){0};
+    if (!trd__json_exists(object) || trd__json_get_i64(object, "step", &record->step) != TRD_OK)
+        return TRD_OK;
+    if (trd__json_get_string(object, "mode", &mode) != TRD_OK) return TRD_OK;
     for (int i = 0; i < MODES; i++)
         if (strcmp(mode, mode_names[i]) == 0) {
             record->mode = (trd_metric_mode)i;
-            return true;
+            record->object = object;
         }
-    return false;
+    return TRD_OK;
 }
 
 trd_status trd__records_read(const char *path, int64_t last_step, trd__record_function function, void *user)
@@ -52,7 +57,8 @@ trd_status trd__records_read(const char *path, int64_t last_step, trd__record_fu
     while (!status && trd__jsonl_next(&file, &line)) {
         trd__json_doc *doc = NULL;
         trd__record record;
-        if (parse(&line, path, &doc, &record) && record.step <= last_step)
+        status = parse(&line, path, &doc, &record);
+        if (!status && trd__json_exists(record.object) && record.step <= last_step)
             status = function(user, line.text, line.bytes, &record);
         trd__json_free(doc);
     }

@@ -10,25 +10,8 @@
 #include <cmocka.h>
 
 #include "support/engine.h"
-#include "support/scratch.h"
-
-#ifdef TRD_SANITIZED
-
-static void a_step_allocates_nothing(void **state)
-{
-    (void)state;
-    skip(); /* the sanitizers' allocator cannot be interposed */
-}
-
-static void nor_does_recording_a_profile(void **state)
-{
-    (void)state;
-    skip();
-}
-
-#else
-
 #include "support/failing_heap.h"
+#include "support/scratch.h"
 
 static void step(trd_engine *engine, test_batch *batches)
 {
@@ -78,8 +61,6 @@ static void nor_does_recording_a_profile(void **state)
     o.profiler = (trd_profiler_options){scratch_path(*state, "profile"), 0, 1000, -1};
     expect_no_allocation(o);
 }
-
-#endif
 
 int main(void)
 {

@@ -1,6 +1,6 @@
 /* Lets one test program fail the n-th allocation, count allocations, and count blocks that are left: defines
- * malloc and its family, so exactly one source file of a program includes it, and not under a sanitizer,
- * which owns the allocator. */
+ * malloc and its family, so exactly one source file of a program includes it. Under a sanitizer the blocks
+ * are the sanitizer's, which then also looks for leaks and bad accesses of its own. */
 #ifndef TRD_TESTS_FAILING_HEAP_H
 #define TRD_TESTS_FAILING_HEAP_H
 
@@ -21,78 +21,107 @@
 
 #include "base/status.h"
 
+#ifdef TRD_SANITIZED
+#define HEAP_NEXT(name) __interceptor_##name
+#define HEAP_PLAIN                                                                                           \
+    __attribute__((no_sanitize("address", "undefined", "thread"))) /* runs before the sanitizer */
+#else
+#define HEAP_NEXT(name) __libc_##name
+#define HEAP_PLAIN
+#endif
+
 extern char __executable_start[], etext[]; /* the linker's marks around this program's code */
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *block, size_t bytes);
-void *__libc_memalign(size_t alignment, size_t bytes);
-void __libc_free(void *block);
+void *HEAP_NEXT(malloc)(size_t bytes);
+void *HEAP_NEXT(calloc)(size_t count, size_t size);
+void *HEAP_NEXT(realloc)(void *block, size_t bytes);
+void *HEAP_NEXT(memalign)(size_t alignment, size_t bytes);
+void HEAP_NEXT(free)(void *block);
 
 static struct {
     atomic_bool armed;
+    bool lasting;   /* all from the n-th on fail, not that one alone */
     bool ours_only; /* leaves alone what libraries ask for: only calls from this program's own code count */
     atomic_long until_failure; /* allocations that still succeed */
     atomic_long taken;         /* allocations and mappings since armed first */
     atomic_long live;          /* blocks taken less blocks given back while armed */
 } heap;
 
-static bool heap_counts(const void *caller)
+HEAP_PLAIN static bool heap_counts(const void *caller)
 {
     const char *at = caller;
     return heap.armed && (!heap.ours_only || (at >= __executable_start && at < etext));
 }
 
-static bool heap_fails(const void *caller)
+HEAP_PLAIN static bool heap_fails(const void *caller)
 {
     if (!heap_counts(caller)) return false;
-    atomic_fetch_add(&heap.taken, 1);
-    if (atomic_fetch_sub(&heap.until_failure, 1) > 0) return false;
+    heap.taken++;
+    long left = heap.until_failure--;
+    if (heap.lasting ? left > 0 : left != 0) return false;
     errno = ENOMEM;
     return true;
 }
 
-static void *heap_counted(const void *caller, void *block)
+HEAP_PLAIN static void *heap_counted(const void *caller, void *block)
 {
-    if (block && heap_counts(caller)) atomic_fetch_add(&heap.live, 1);
+    if (block && heap_counts(caller)) heap.live++;
     return block;
 }
 
-void *malloc(size_t bytes)
+HEAP_PLAIN void *malloc(size_t bytes)
 {
     const void *caller = __builtin_return_address(0);
-    return heap_fails(caller) ? NULL : heap_counted(caller, __libc_malloc(bytes));
+    return heap_fails(caller) ? NULL : heap_counted(caller, HEAP_NEXT(malloc)(bytes));
 }
 
-void *calloc(size_t count, size_t size)
+HEAP_PLAIN void *calloc(size_t count, size_t size)
 {
     const void *caller = __builtin_return_address(0);
-    return heap_fails(caller) ? NULL : heap_counted(caller, __libc_calloc(count, size));
+    return heap_fails(caller) ? NULL : heap_counted(caller, HEAP_NEXT(calloc)(count, size));
 }
 
-void *aligned_alloc(size_t alignment, size_t bytes)
+HEAP_PLAIN void *aligned_alloc(size_t alignment, size_t bytes)
 {
     const void *caller = __builtin_return_address(0);
-    return heap_fails(caller) ? NULL : heap_counted(caller, __libc_memalign(alignment, bytes));
+    return heap_fails(caller) ? NULL : heap_counted(caller, HEAP_NEXT(memalign)(alignment, bytes));
 }
 
-void *realloc(void *block, size_t bytes)
+HEAP_PLAIN void *realloc(void *block, size_t bytes)
 {
     const void *caller = __builtin_return_address(0);
     if (heap_fails(caller)) return NULL;
-    return block ? __libc_realloc(block, bytes) : heap_counted(caller, __libc_malloc(bytes));
+    return block ? HEAP_NEXT(realloc)(block, bytes) : heap_counted(caller, HEAP_NEXT(malloc)(bytes));
 }
 
-void free(void *block)
+HEAP_PLAIN void free(void *block)
 {
-    if (block && heap_counts(__builtin_return_address(0))) atomic_fetch_sub(&heap.live, 1);
-    __libc_free(block);
+    if (block && heap_counts(__builtin_return_address(0))) heap.live--;
+    HEAP_NEXT(free)(block);
 }
 
-/* Counted, never failed: a mapping of a file is an input error, not want of memory. */
-void *mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
+/* Anonymous memory fails like a block; a file that cannot be mapped is an input error, so that is only
+ * counted. */
+HEAP_PLAIN void *mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
 {
-    if (heap_counts(__builtin_return_address(0))) atomic_fetch_add(&heap.taken, 1);
-    return (void *)syscall(SYS_mmap, address, bytes, protection, flags, file, offset);
+    const void *caller = __builtin_return_address(0);
+    if (file < 0 && heap_fails(caller)) return MAP_FAILED;
+    if (file >= 0 && heap_counts(caller)) heap.taken++;
+    void *block = (void *)syscall(SYS_mmap, address, bytes, protection, flags, file, offset);
+    if (block != MAP_FAILED) heap_counted(caller, block);
+    return block;
+}
+
+HEAP_PLAIN int munmap(void *block, size_t bytes)
+{
+    if (heap_counts(__builtin_return_address(0))) heap.live--;
+    return (int)syscall(SYS_munmap, block, bytes);
+}
+
+/* Thousands of files are written, and none has to outlive the machine. */
+int fsync(int file)
+{
+    (void)file;
+    return 0;
 }
 
 static void heap_arm(long until_failure)
@@ -102,26 +131,51 @@ static void heap_arm(long until_failure)
     heap.armed = true;
 }
 
-/* Fails allocation 0, 1, 2, ... of work until it gets through: it must say so, and leave no block. A system
- * call that ran out of memory itself (a folder's listing) reports an input error that says so. after (may be
- * NULL) checks what each failure left behind. Returns how many failed. */
-static inline long heap_fail_each(trd_status (*work)(void *context), void *context,
-                                  void (*after)(trd_status status))
+/* Holds one run whose allocation n failed. Ours are all needed. What a library wanted it may do without, and
+ * a system call that ran out of memory itself (a folder's listing) is an input error that says so. */
+static inline void heap_check(long n, trd_status status)
 {
-    trd_status status = TRD_NO_MEMORY;
-    long n = 0;
-    for (; status != TRD_OK; n++) {
-        if (n == 100000) fail_msg("%ld allocations and no end", n);
+    bool said = status == TRD_IO && strstr(trd_error_message(), "Cannot allocate memory");
+    if (status != TRD_NO_MEMORY && (heap.ours_only || (!said && status != TRD_OK)))
+        fail_msg("allocation %ld: %s: %s", n, trd_status_text(status), trd_error_message());
+    if (heap.live != 0) fail_msg("allocation %ld: %ld blocks are left", n, (long)heap.live);
+}
+
+/* One run for every stride-th allocation, failing alone or with all that follow; work must get through when
+ * none fails. Returns how many failed. */
+static inline long heap_sweep(trd_status (*work)(void *context), void *context, long stride,
+                              void (*after)(trd_status status))
+{
+    for (long n = 0, failures = 0;; n += stride, failures++) {
         heap_arm(n);
-        status = work(context);
+        trd_status status = work(context);
         heap.armed = false;
-        bool said = status == TRD_IO && strstr(trd_error_message(), "Cannot allocate memory");
-        if (status != TRD_OK && status != TRD_NO_MEMORY && !said)
-            fail_msg("allocation %ld: %s: %s", n, trd_status_text(status), trd_error_message());
-        if (heap.live != 0) fail_msg("allocation %ld: %ld blocks are left", n, heap.live);
+        if (heap.until_failure >= 0) {
+            if (status != TRD_OK) fail_msg("%s", trd_error_message());
+            return failures;
+        }
+        heap_check(n, status);
         if (after) after(status);
     }
-    return n - 1;
+}
+
+/* Fails every stride-th allocation of work, alone and then with all that follow: first ours, then, when
+ * libraries is set, also those of the libraries. Each time work must say so and leave no block; after (may be
+ * NULL) checks what the failure left behind. Returns how many of ours failed alone. */
+static inline long heap_fail_each(const char *what, trd_status (*work)(void *context), void *context,
+                                  bool libraries, long stride, void (*after)(trd_status status))
+{
+    long failures[2][2] = {{0}};
+    for (int all = 0; all <= libraries; all++)
+        for (int lasting = 0; lasting < 2; lasting++) {
+            heap.ours_only = !all;
+            heap.lasting = lasting;
+            failures[all][lasting] = heap_sweep(work, context, stride, after);
+        }
+    print_message("%s: %ld allocations of ours failed, %ld with all later ones: all are TRD_NO_MEMORY; "
+                  "libraries' too: %ld, %ld\n",
+                  what, failures[0][0], failures[0][1], failures[1][0], failures[1][1]);
+    return failures[0][0];
 }
 
 #endif
