@@ -14,6 +14,7 @@
 #include <treadle/model.h>
 #include <treadle/ops.h>
 #include <treadle/optim.h>
+#include <treadle/plan.h>
 #include <treadle/report.h>
 #include <treadle/status.h>
 #include <treadle/tensor.h>

@@ -8,6 +8,7 @@
 #define TRD_ENGINE_INTERNAL_H
 
 #include <treadle/engine.h>
+#include <treadle/plan.h>
 
 #include "backend/backend.h"
 #include "checkpoint/weights.h"

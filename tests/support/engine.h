@@ -3,7 +3,7 @@
 #ifndef TRD_TESTS_SUPPORT_ENGINE_H
 #define TRD_TESTS_SUPPORT_ENGINE_H
 
-#include <treadle/engine.h>
+#include <treadle/plan.h>
 
 #include "nn/model.h"
 
