@@ -10,87 +10,18 @@
 
 #include <cmocka.h>
 
-#include "base/shape.h"
-#include "engine/internal.h"
+#include "nn/model.h"
 #include "support/engine.h"
-
-enum { SIZE = 4 };
-
-typedef struct bounds {
-    double eps, min_denom;
-} bounds;
-
-/* sum(p * x) for every leaf p and its array, over the batch's total weight. */
-static trd_loss_output linear(trd_builder *b, const trd_model *model, const trd_inputs *in, void *user)
-{
-    const bounds *limits = user;
-    trd_value sum = trd_scalar(b, TRD_F32, 0);
-    for (int i = 0; i < model->parameter_count; i++) {
-        trd_value x = trd_inputs_get(b, in, model->parameters[i].name);
-        sum = trd_add(b, sum, trd_sum_all(b, trd_mul(b, in->parameters[i], x)));
-    }
-    trd_loss_output output =
-        trd_loss(trd_weighted(sum, trd_sum_all(b, trd_inputs_get(b, in, "loss_weights"))));
-    if (limits) output.primary_loss.eps = limits->eps;
-    if (limits) output.primary_loss.min_denom = limits->min_denom;
-    return output;
-}
-
-static trd_engine *toy(const trd_engine_options *o, const test_leaf *leaves, int count, bounds *limits)
-{
-    trd_engine *engine = NULL;
-    OK(trd__engine_create_with_model(o, test_toy(leaves, count), &engine));
-    OK(trd_engine_with_loss_fn(engine, linear, limits));
-    return engine;
-}
-
-static trd_engine *one_leaf(const trd_engine_options *o, bounds *limits)
-{
-    static const test_leaf leaf = {"w", SIZE, 0};
-    return toy(o, &leaf, 1, limits);
-}
-
-/* One micro-batch whose gradient is x for every leaf and whose denominator is weight tokens. */
-static trd_status feed_to(trd_status (*call)(trd_engine *engine, const trd_batch *batch), trd_engine *engine,
-                          const float *x, int weighted)
-{
-    int32_t tokens[TEST_LENGTH] = {0};
-    float weights[TEST_LENGTH] = {0};
-    trd_array extras[4];
-    const trd_model *model = trd_engine_model(engine);
-    for (int i = 1; i <= weighted; i++) weights[i] = 1.0f;
-    for (int i = 0; i < model->parameter_count; i++)
-        extras[i] = (trd_array){.name = model->parameters[i].name,
-                                .dtype = TRD_F32,
-                                .shape = TRD__SHAPE(SIZE),
-                                .data = x + i * SIZE};
-    trd_batch batch = {.rows = 1,
-                       .length = TEST_LENGTH,
-                       .token_ids = tokens,
-                       .loss_weights = weights,
-                       .extra_count = model->parameter_count,
-                       .extras = extras};
-    return call(engine, &batch);
-}
-
-static trd_status feed(trd_engine *engine, const float *x, int weighted)
-{
-    return feed_to(trd_engine_fwd_bwd, engine, x, weighted);
-}
-
-static trd_status fuse(trd_engine *engine, const float *x, int weighted)
-{
-    return feed_to(trd_engine_train_step, engine, x, weighted);
-}
+#include "support/toy.h"
 
 static void divides_once(void **state)
 {
     (void)state;
     trd_engine_options o = test_options();
-    trd_engine *engine = one_leaf(&o, NULL);
-    const float a[SIZE] = {3, 0, 0, 8}, b[SIZE] = {0, 0, 4, -8};
-    OK(feed(engine, a, 1));
-    OK(feed(engine, b, 3));
+    trd_engine *engine = toy_of_one_leaf(&o, NULL);
+    const float a[TOY_SIZE] = {3, 0, 0, 8}, b[TOY_SIZE] = {0, 0, 4, -8};
+    OK(toy_feed(engine, a, 1));
+    OK(toy_feed(engine, b, 3));
     OK(trd_engine_update(engine)); /* (3, 0, 4, 0) / 4 */
     assert_true(fabs(test_metric(engine, "gradient_norm") - 1.25) < 1e-12);
     assert_float_equal(test_float(trd_engine_params(engine), "w", 0), 0.925f, 1e-7f);
@@ -102,11 +33,11 @@ static void divides_once(void **state)
 static void bounds_of_the_denominator(void **state)
 {
     (void)state;
-    bounds limits = {.eps = 1e-3, .min_denom = 1};
+    toy_bounds limits = {.eps = 1e-3, .min_denom = 1};
     trd_engine_options o = test_options();
-    trd_engine *engine = one_leaf(&o, &limits);
-    const float x[SIZE] = {1, 0, 0, 0};
-    OK(feed(engine, x, 2));
+    trd_engine *engine = toy_of_one_leaf(&o, &limits);
+    const float x[TOY_SIZE] = {1, 0, 0, 0};
+    OK(toy_feed(engine, x, 2));
     OK(trd_engine_update(engine));
     assert_true(test_metric(engine, "gradient_norm") == 1.0 / 2.001);
     assert_true(trd_compute_scale(0, 1e-3, 1) == 1.0);
@@ -119,18 +50,19 @@ static void clips_by_the_norm(void **state)
     (void)state;
     trd_engine_options o = test_options();
     o.gradient_clipping_threshold = 1.0;
-    trd_engine *engine = one_leaf(&o, NULL);
-    const float big[SIZE] = {3, 4, 0, 0}, small[SIZE] = {0.5f, 0, 0, 0}, none[SIZE] = {0, 0, 0, 0};
-    OK(feed(engine, big, 1));
+    trd_engine *engine = toy_of_one_leaf(&o, NULL);
+    const float big[TOY_SIZE] = {3, 4, 0, 0}, small[TOY_SIZE] = {0.5f, 0, 0, 0},
+                none[TOY_SIZE] = {0, 0, 0, 0};
+    OK(toy_feed(engine, big, 1));
     OK(trd_engine_update(engine));
     assert_true(test_metric(engine, "gradient_norm") == 5.0);
     assert_float_equal(test_float(trd_engine_params(engine), "w", 0), 0.94f, 1e-7f);
     assert_float_equal(test_float(trd_engine_params(engine), "w", 1), 0.92f, 1e-7f);
-    OK(feed(engine, small, 1));
+    OK(toy_feed(engine, small, 1));
     OK(trd_engine_update(engine));
     assert_float_equal(test_float(trd_engine_params(engine), "w", 0), 0.89f, 1e-7f);
     unsigned char *before = test_state(trd_engine_params(engine), NULL);
-    OK(feed(engine, none, 1)); /* norm 0 divides by nothing */
+    OK(toy_feed(engine, none, 1)); /* norm 0 divides by nothing */
     OK(trd_engine_update(engine));
     assert_true(test_metric(engine, "gradient_norm") == 0.0);
     assert_true(test_metric(engine, "step_skipped") == 0.0);
@@ -143,9 +75,9 @@ static void norm_stays_finite(void **state)
 {
     (void)state;
     trd_engine_options o = test_options();
-    trd_engine *engine = one_leaf(&o, NULL);
-    const float x[SIZE] = {1e30f, 1e30f, 0, 0};
-    OK(feed(engine, x, 1));
+    trd_engine *engine = toy_of_one_leaf(&o, NULL);
+    const float x[TOY_SIZE] = {1e30f, 1e30f, 0, 0};
+    OK(toy_feed(engine, x, 1));
     OK(trd_engine_update(engine));
     assert_true(fabs(test_metric(engine, "gradient_norm") / (sqrt(2.0) * (double)1e30f) - 1) < 1e-6);
     assert_true(test_metric(engine, "nonfinite_grads") == 0.0);
@@ -158,7 +90,7 @@ static void expect_skipped(trd_engine *engine, const float *x, int weighted)
     unsigned char *params = test_state(trd_engine_params(engine), NULL);
     unsigned char *optimizer = test_state(trd_engine_optimizer_state(engine), NULL);
     int64_t step = trd_engine_step(engine);
-    OK(feed(engine, x, weighted));
+    OK(toy_feed(engine, x, weighted));
     OK(trd_engine_update(engine));
     assert_true(test_metric(engine, "step_skipped") == 1.0);
     assert_int_equal(trd_engine_step(engine), step + 1);
@@ -172,9 +104,9 @@ static void empty_update_touches_nothing(void **state)
 {
     (void)state;
     trd_engine_options o = test_adamw();
-    trd_engine *engine = one_leaf(&o, NULL);
-    const float x[SIZE] = {1, 2, 3, 4};
-    OK(feed(engine, x, 2));
+    trd_engine *engine = toy_of_one_leaf(&o, NULL);
+    const float x[TOY_SIZE] = {1, 2, 3, 4};
+    OK(toy_feed(engine, x, 2));
     OK(trd_engine_update(engine)); /* moments are not 0 any more: decay and momentum would show */
     expect_skipped(engine, x, 0);
     assert_true(test_double(trd_engine_optimizer_state(engine), "count") == 1.0);
@@ -187,17 +119,18 @@ static void nonfinite_is_skipped_or_applied(void **state)
 {
     (void)state;
     trd_engine_options o = test_adamw();
-    trd_engine *engine = one_leaf(&o, NULL);
-    const float x[SIZE] = {1, 2, 3, 4}, bad[SIZE] = {1, INFINITY, 3, 4}, worse[SIZE] = {NAN, 2, 3, 4};
-    OK(feed(engine, x, 2));
+    trd_engine *engine = toy_of_one_leaf(&o, NULL);
+    const float x[TOY_SIZE] = {1, 2, 3, 4}, bad[TOY_SIZE] = {1, INFINITY, 3, 4},
+                worse[TOY_SIZE] = {NAN, 2, 3, 4};
+    OK(toy_feed(engine, x, 2));
     OK(trd_engine_update(engine));
     expect_skipped(engine, bad, 2);
     assert_true(test_metric(engine, "nonfinite_grads") == 1.0);
     expect_skipped(engine, worse, 2);
     OK(trd_engine_close(engine));
     o.skip_step_on_nonfinite = false;
-    engine = one_leaf(&o, NULL);
-    OK(feed(engine, worse, 2));
+    engine = toy_of_one_leaf(&o, NULL);
+    OK(toy_feed(engine, worse, 2));
     OK(trd_engine_update(engine));
     assert_true(test_metric(engine, "step_skipped") == 0.0);
     assert_true(test_metric(engine, "nonfinite_grads") == 1.0);
@@ -225,15 +158,15 @@ static void spikes_are_skipped(void **state)
     o.skip_step_interval = INTERVAL;
     o.skip_step_scaling_factor = 2.0;
     o.schedule.learning_rate = 1e-6;
-    trd_engine *engine = one_leaf(&o, NULL);
+    trd_engine *engine = toy_of_one_leaf(&o, NULL);
     double losses[STEPS], norms[STEPS];
     int count = 0, skipped = 0;
     for (int i = 0; i < STEPS; i++) {
         float size = 1.0f + 0.1f * (float)(i * 7 % 5) + (i >= 10 ? 3.0f : 0.0f); /* a lasting rise at 10 */
-        float x[SIZE] = {size, 0, 0, 0};
+        float x[TOY_SIZE] = {size, 0, 0, 0};
         bool empty = i == 5, bad = i == 6; /* neither enters the history */
         if (bad) x[1] = NAN;
-        OK(feed(engine, x, empty ? 0 : 2));
+        OK(toy_feed(engine, x, empty ? 0 : 2));
         OK(trd_engine_update(engine));
         double loss = test_metric(engine, "loss"), norm = test_metric(engine, "gradient_norm");
         bool expected = empty || bad || is_spike(losses, count, INTERVAL, 2.0, loss) ||
@@ -255,13 +188,14 @@ enum { TAKEN = 3, WINDOW = 3 };
 
 static trd_engine *with_taken(const trd_engine_options *o)
 {
-    static const test_leaf leaves[TAKEN] = {
-        {"w", SIZE, 0}, {"scale", SIZE, TRD_PARAM_OVERWRITE}, {"amax", SIZE, TRD_PARAM_OVERWRITE_MAX}};
-    return toy(o, leaves, TAKEN, NULL);
+    static const test_leaf leaves[TAKEN] = {{"w", TOY_SIZE, 0},
+                                            {"scale", TOY_SIZE, TRD_PARAM_OVERWRITE},
+                                            {"amax", TOY_SIZE, TRD_PARAM_OVERWRITE_MAX}};
+    return toy_engine(o, leaves, TAKEN, NULL);
 }
 
 /* Micro-batches of w, scale and amax. The values of scale need all of float32; amax rises and falls. */
-static const float taken[WINDOW][TAKEN * SIZE] = {
+static const float taken[WINDOW][TAKEN * TOY_SIZE] = {
     {3, 0, 0, 0, 10, 20, 30, 40, 5, -6, 7, 8},
     {0, 4, 0, 0, 1, 2, 3, 4, 9, -1, 9, 1},
     {1, 0, 2, 0, 1.0000001f, -2.0000005f, INFINITY, 0, -2, -3, 8, 1e30f}};
@@ -269,9 +203,9 @@ static const float taken[WINDOW][TAKEN * SIZE] = {
 static void expect_taken(trd_engine *engine)
 {
     trd_view params = trd_engine_params(engine);
-    for (size_t i = 0; i < SIZE; i++) {
-        const size_t at = 2 * SIZE + i;
-        assert_true(test_float(params, "scale", i) == taken[WINDOW - 1][SIZE + i]);
+    for (size_t i = 0; i < TOY_SIZE; i++) {
+        const size_t at = 2 * TOY_SIZE + i;
+        assert_true(test_float(params, "scale", i) == taken[WINDOW - 1][TOY_SIZE + i]);
         assert_true(test_float(params, "amax", i) == fmaxf(fmaxf(taken[0][at], taken[1][at]), taken[2][at]));
     }
 }
@@ -283,18 +217,18 @@ static void values_are_taken(void **state)
     for (int narrow = 0; narrow < 2; narrow++) {
         trd_engine_options o = test_adamw();
         o.grad_dtype = narrow ? TRD_BF16 : TRD_F32;
-        trd_engine *engine = with_taken(&o), *alone = one_leaf(&o, NULL);
+        trd_engine *engine = with_taken(&o), *alone = toy_of_one_leaf(&o, NULL);
         for (int step = 0; step < 2; step++) {
             for (int i = 0; i < WINDOW; i++) {
-                OK(feed(engine, taken[i], 1));
-                OK(feed(alone, taken[i], 1));
+                OK(toy_feed(engine, taken[i], 1));
+                OK(toy_feed(alone, taken[i], 1));
             }
             OK(trd_engine_update(engine));
             OK(trd_engine_update(alone));
             expect_taken(engine);
             assert_true(test_metric(engine, "gradient_norm") == test_metric(alone, "gradient_norm"));
             assert_true(test_metric(engine, "nonfinite_grads") == 0.0); /* which is about gradients */
-            for (size_t i = 0; i < SIZE; i++)
+            for (size_t i = 0; i < TOY_SIZE; i++)
                 assert_true(test_float(trd_engine_params(engine), "w", i) ==
                             test_float(trd_engine_params(alone), "w", i));
         }
@@ -311,8 +245,8 @@ static void skipped_steps_take_nothing(void **state)
     trd_engine_options o = test_adamw();
     o.grad_dtype = TRD_BF16;
     trd_engine *engine = with_taken(&o);
-    float bad[TAKEN * SIZE];
-    for (int i = 0; i < WINDOW; i++) OK(feed(engine, taken[i], 1));
+    float bad[TAKEN * TOY_SIZE];
+    for (int i = 0; i < WINDOW; i++) OK(toy_feed(engine, taken[i], 1));
     OK(trd_engine_update(engine));
     memcpy(bad, taken[0], sizeof bad);
     expect_skipped(engine, bad, 0); /* no weighted token */
@@ -331,7 +265,7 @@ static void fused_steps_take_the_same(void **state)
         if (consumed) o.skip_step_on_nonfinite = false;
         trd_engine *pair = with_taken(&o), *fused = with_taken(&o);
         for (int i = 0; i < WINDOW; i++) {
-            OK(feed(pair, taken[i], 1));
+            OK(toy_feed(pair, taken[i], 1));
             OK(trd_engine_update(pair));
             OK(fuse(fused, taken[i], 1));
         }
