@@ -114,6 +114,16 @@ static trd_value recomputed_norm(const update *u, const trd_value *gradients)
     return trd_sqrt(u->b, sum);
 }
 
+/* Squares of finite accumulators add up to a finite f64. Division by less than 1 can carry an element out of
+ * float32 too; none is larger than the norm, so a norm that float32 holds proves that it did not. */
+static trd_value all_finite(const update *u, trd_value norm, trd_value scale)
+{
+    trd_builder *b = u->b;
+    trd_value shrunk = trd_less_equal(b, trd_abs(b, scale), f64(u, 1.0));
+    trd_value held = trd_is_finite(b, trd_cast(b, norm, TRD_F32));
+    return trd_and(b, trd_is_finite(b, norm), trd_or(b, shrunk, held));
+}
+
 /* Norm, the decision, clipping and what the optimizer needs; everything scalar. */
 static void decide(update *u, double eps, double min_denom, const trd_value *gradients, const trd_value *sums)
 {
@@ -122,8 +132,7 @@ static void decide(update *u, double eps, double min_denom, const trd_value *gra
     trd_value zero = f64(u, 0.0);
     trd_value scale = trd_weighted_scale(b, sums[TRD__SUM_DENOMINATOR], eps, min_denom);
     trd_value norm = trd_mul(b, scale, trd_sqrt(b, sum_of_squares(u, gradients)));
-    /* No element is larger than the norm, so a norm that float32 holds proves every gradient finite. */
-    trd_value finite = trd_is_finite(b, trd_cast(b, norm, TRD_F32));
+    trd_value finite = all_finite(u, norm, scale);
     trd_value learned = trd_not_equal(b, sums[TRD__SUM_DENOMINATOR], zero);
     u->keep = u->options->skip_step_on_nonfinite ? trd_and(b, learned, finite) : learned;
     if (u->options->skip_step_on_spikes) {

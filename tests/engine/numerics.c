@@ -173,6 +173,38 @@ static void norm_zero(void **state)
     }
 }
 
+/* With gradients of 0 only decay is left: every weight shrinks by rate * decay, and what the mask spares
+ * keeps its bits. sgd knows no decay. */
+static void masked_parameters_do_not_decay(void **state)
+{
+    (void)state;
+    static const char *const mask[] = {"norm", "layers\\.0\\.self_attn", "embed"};
+    for (int kind = 0; kind < OPTIMIZERS; kind++) {
+        trd_engine_options o = test_adamw();
+        o.optimizer.type = optimizers[kind];
+        o.optimizer.adafactor.min_dim_size_to_factor = 8;
+        o.optimizer.weight_decay = o.optimizer.muon.weight_decay = o.optimizer.adafactor.weight_decay = 0.5;
+        o.optimizer.mask = mask;
+        o.optimizer.mask_count = 3;
+        trd_engine *engine = test_engine(&o), *before = test_engine(&o);
+        OK(trd_engine_with_loss_fn(engine, poisoned, NULL));
+        micro_batch(engine, 1, 0, false);
+        OK(trd_engine_update(engine));
+        trd_view params = trd_engine_params(engine), old = trd_engine_params(before);
+        for (int i = 0; i < trd_view_count(params); i++) {
+            const char *name = trd_view_describe(params, i).name;
+            bool spared = strstr(name, "norm") || strstr(name, "layers.0.self_attn") || strstr(name, "embed");
+            float x = test_float(params, name, 3), y = test_float(old, name, 3);
+            if (spared || strcmp(optimizers[kind], "sgd") == 0)
+                assert_true(x == y);
+            else
+                assert_float_equal(x, y * (1 - 0.01f * 0.5f), 1e-6f * fabsf(y));
+        }
+        OK(trd_engine_close(engine));
+        OK(trd_engine_close(before));
+    }
+}
+
 static void huge_denominators(void **state)
 {
     (void)state;
@@ -305,6 +337,7 @@ int main(void)
         cmocka_unit_test(bfloat16_gradients),
         cmocka_unit_test(skipped_updates_leave_every_bit),
         cmocka_unit_test(norm_zero),
+        cmocka_unit_test(masked_parameters_do_not_decay),
         cmocka_unit_test(huge_denominators),
         cmocka_unit_test(partial_windows),
         cmocka_unit_test(lasting_rise),

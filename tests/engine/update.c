@@ -267,7 +267,7 @@ static void fused_steps_take_the_same(void **state)
         for (int i = 0; i < WINDOW; i++) {
             OK(toy_feed(pair, taken[i], 1));
             OK(trd_engine_update(pair));
-            OK(fuse(fused, taken[i], 1));
+            OK(toy_fuse(fused, taken[i], 1));
         }
         test_expect_same(pair, fused);
         OK(trd_engine_close(pair));

@@ -13,6 +13,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/group.h"
+#include "base/shape.h"
 #include "engine/internal.h"
 #include "support/engine.h"
 
@@ -20,8 +21,9 @@ enum { F32_BYTES = 4 };
 
 /* Bytes of scalars for one parameter: the f64 sum of its squares is written, added to the total (read two,
  * write one), and its pass reads scale, clip, learning rate (f32) and the flag that keeps or skips; AdamW two
- * bias corrections (f32) besides. */
-enum { SUM_READ = 16, SUM_WRITTEN = 16, PASS_READ = 3 * F32_BYTES + 1, ADAMW_READ = 2 * F32_BYTES };
+ * bias corrections (f32) besides, adam_pax two decays and their complements. */
+enum { SUM_READ = 16, SUM_WRITTEN = 16, PASS_READ = 3 * F32_BYTES + 1 };
+enum { ADAMW_READ = 2 * F32_BYTES, ADAM_PAX_READ = 4 * F32_BYTES };
 enum { CONSTANT_AT_MOST = 1024, TOY_LEAVES = 5 };
 
 typedef struct traffic {
@@ -45,15 +47,23 @@ static trd_engine *toy_engine(const trd_engine_options *options, int leaves)
     return engine;
 }
 
+/* Bytes of scalars that the optimizer's pass reads, 0: it keeps no moments. */
+static int64_t own_scalars(const trd_engine *engine)
+{
+    const char *type = engine->options.optimizer.type;
+    return strcmp(type, "adamw") == 0 ? ADAMW_READ : strcmp(type, "adam_pax") == 0 ? ADAM_PAX_READ : 0;
+}
+
 /* What is left when the tensors are taken away. */
 static traffic scalars_of(trd_engine *engine)
 {
     const trd_engine_options *o = &engine->options;
     int64_t gradient = (int64_t)trd_dtype_bytes(o->grad_dtype),
             weight = (int64_t)trd_dtype_bytes(o->weight_dtype);
-    bool adamw = strcmp(o->optimizer.type, "adamw") == 0;
-    int64_t states = adamw ? (int64_t)trd_dtype_bytes(o->optimizer.mu_dtype) + F32_BYTES : 0;
-    int64_t elements = engine->model->info.parameters;
+    int64_t states = own_scalars(engine) ? (int64_t)trd_dtype_bytes(o->optimizer.mu_dtype) + F32_BYTES : 0;
+    int64_t elements = 0;
+    for (int i = 0; i < engine->trainable_count; i++)
+        elements += trd__shape_count(&engine->model->parameters[engine->trainable[i]].shape);
     trd__memory_report report = engine->backend->table->memory(update_of(engine));
     return (traffic){(int64_t)report.bytes_read - elements * (2 * gradient + weight + states),
                      (int64_t)report.bytes_written - elements * (weight + states)};
@@ -69,10 +79,9 @@ static void set_formats(trd_engine_options *o, int formats)
 /* The constant part, after the formula was taken away. */
 static traffic constant_of(trd_engine *engine)
 {
-    bool adamw = strcmp(engine->options.optimizer.type, "adamw") == 0;
-    int64_t count = engine->model->parameter_count;
+    int64_t count = engine->trainable_count;
     traffic rest = scalars_of(engine);
-    rest.read -= count * (SUM_READ + PASS_READ + (adamw ? ADAMW_READ : 0));
+    rest.read -= count * (SUM_READ + PASS_READ + own_scalars(engine));
     rest.written -= count * SUM_WRITTEN;
     OK(trd_engine_close(engine));
     return rest;
@@ -98,13 +107,30 @@ static void expect_formula(trd_engine_options *o)
 
 static void bytes_match_the_formula(void **state)
 {
+    static const char *const types[] = {"sgd", "adamw", "adam_pax"};
     (void)state;
     for (int threads = 1; threads <= 2; threads++) {
-        trd_engine_options sgd = test_options(), adamw = test_adamw();
-        sgd.gradient_clipping_threshold = 1;
-        sgd.num_threads = adamw.num_threads = threads;
-        expect_formula(&sgd);
-        expect_formula(&adamw);
+        trd_engine_options o = test_adamw();
+        o.num_threads = threads;
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+            o.optimizer.type = types[i];
+            expect_formula(&o);
+        }
+    }
+}
+
+/* A frozen parameter moves nothing. */
+static void frozen_parameters_move_no_bytes(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"embed_tokens", "layers\\.0\\.", "norm"};
+    trd_engine_options o = test_adamw();
+    traffic first = constant_of(test_engine(&o));
+    o.freeze = patterns;
+    for (o.freeze_count = 1; o.freeze_count <= 3; o.freeze_count++) {
+        traffic rest = constant_of(test_engine(&o));
+        assert_int_equal(rest.read, first.read);
+        assert_int_equal(rest.written, first.written);
     }
 }
 
@@ -182,8 +208,8 @@ static void steps_add_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_match_the_formula),
-                                       cmocka_unit_test(the_norm_is_reduced_once),
-                                       cmocka_unit_test(steps_add_up)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_match_the_formula), cmocka_unit_test(frozen_parameters_move_no_bytes),
+        cmocka_unit_test(the_norm_is_reduced_once), cmocka_unit_test(steps_add_up)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

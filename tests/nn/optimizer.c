@@ -140,53 +140,137 @@ static void sgd(void **state)
         assert_true(values[0][i] == (double)((float)parameters[i] - (float)gradients[i] * 0.1f));
 }
 
+static const trd_optimizer_options good = {
+    .b1 = 0.9,
+    .b2 = 0.95,
+    .eps = 1e-8,
+    .weight_decay = 0.1,
+    .mu_dtype = TRD_F32,
+    .muon = {.beta = 0.95, .weight_decay = 0.2},
+    .adafactor = {.decay_rate = 0.8, .eps = 1e-30, .min_dim_size_to_factor = 8, .weight_decay = 0.3}};
+
+/* Every optimizer with the number of states of a matrix, a table of the vocabulary and a vector. */
+static const struct {
+    const char *type;
+    int matrix, table, vector;
+    double matrix_decay, other_decay;
+} kinds[] = {{"adamw", 2, 2, 2, 0.1, 0.1},
+             {"adam_pax", 2, 2, 2, 0.1, 0.1},
+             {"adafactor", 2, 2, 1, 0.3, 0.3},
+             {"muon", 1, 2, 2, 0.2, 0.1},
+             {"sgd", 0, 0, 0, 0, 0}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static const trd__optimizer_type *find(const char *name)
+{
+    const trd__optimizer_type *type;
+    OK(trd__optimizer_find(name, &type));
+    assert_string_equal(type->name, name);
+    return type;
+}
+
 static void names_and_ranges(void **state)
 {
     (void)state;
     const trd__optimizer_type *type;
     assert_int_equal(trd__optimizer_find("adam", &type), TRD_INVALID_ARGUMENT);
     expect_message("opt_type: \"adam\" is unknown; known: adamw adam_pax adafactor muon sgd");
-    OK(trd__optimizer_find("adamw", &type));
-    OK(type->check(&adamw));
-    const trd_optimizer_options wrong[] = {{.b1 = 1, .b2 = 0.9, .eps = 1e-8},
-                                           {.b1 = -0.1, .b2 = 0.9, .eps = 1e-8},
-                                           {.b1 = 0.9, .b2 = 1, .eps = 1e-8},
-                                           {.b1 = 0.9, .b2 = NAN, .eps = 1e-8},
-                                           {.b1 = 0.9, .b2 = 0.9, .eps = -1}};
-    const char *const messages[] = {"adam_b1", "adam_b1", "adam_b2", "adam_b2", "adam_eps"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(type->check(&wrong[i]), TRD_INVALID_ARGUMENT);
-        expect_message(messages[i]);
+    trd_optimizer_options o = good;
+    const struct {
+        double *field, value;
+        const char *key, *types;
+    } wrong[] = {{&o.b1, 1, "adam_b1: expected at least 0 and less than 1, found 1", "adamw adam_pax muon"},
+                 {&o.b1, -0.1, "adam_b1", "adamw adam_pax muon"},
+                 {&o.b2, 1, "adam_b2", "adamw adam_pax muon"},
+                 {&o.b2, NAN, "adam_b2", "adamw adam_pax muon"},
+                 {&o.eps, -1, "adam_eps: expected a number of at least 0, found -1", "adamw adam_pax muon"},
+                 {&o.eps_root, INFINITY, "adam_eps_root", "adamw adam_pax muon"},
+                 {&o.weight_decay, -1, "adam_weight_decay", "adamw adam_pax muon"},
+                 {&o.muon.beta, 1, "muon_beta", "muon"},
+                 {&o.muon.weight_decay, NAN, "muon_weight_decay", "muon"},
+                 {&o.muon.consistent_rms, -0.2, "muon_consistent_rms", "muon"},
+                 {&o.adafactor.decay_rate, -1, "adafactor_decay_rate", "adafactor"},
+                 {&o.adafactor.clipping_threshold, -1, "adafactor_clipping_threshold", "adafactor"},
+                 {&o.adafactor.eps, -1, "adafactor_eps", "adafactor"},
+                 {&o.adafactor.weight_decay, -1, "adafactor_weight_decay", "adafactor"}};
+    for (int k = 0; k < KINDS; k++) {
+        type = find(kinds[k].type);
+        if (!type->check) continue;
+        OK(type->check(&o));
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            double kept = *wrong[i].field;
+            bool known = strstr(wrong[i].types, type->name);
+            *wrong[i].field = wrong[i].value;
+            assert_int_equal(type->check(&o), known ? TRD_INVALID_ARGUMENT : TRD_OK);
+            if (known) expect_message(wrong[i].key);
+            *wrong[i].field = kept;
+        }
     }
+    o.adafactor.min_dim_size_to_factor = 0;
+    assert_int_equal(find("adafactor")->check(&o), TRD_INVALID_ARGUMENT);
+    expect_message("adafactor_min_dim_size_to_factor");
+}
+
+/* What each optimizer keeps of the llama's parameters: shapes, dtypes, axes. */
+static void states_of_parameters(void **state)
+{
+    (void)state;
+    trd_model *model = test_llama();
+    trd_optimizer_options o = good;
+    o.mu_dtype = TRD_BF16;
+    for (int k = 0; k < KINDS; k++) {
+        const trd__optimizer_type *type = find(kinds[k].type);
+        for (int i = 0; i < model->parameter_count; i++) {
+            const trd__parameter *p = &model->parameters[i];
+            trd__optimizer_state states[TRD__OPTIMIZER_STATES];
+            bool vector = p->shape.rank == 1, table = strstr(p->name, "embed_tokens");
+            int count = type->states ? type->states(&o, p, states) : 0;
+            assert_int_equal(count, vector ? kinds[k].vector : table ? kinds[k].table : kinds[k].matrix);
+            for (int s = 0; s < count; s++) {
+                bool factored = strcmp(type->name, "adafactor") == 0 && !vector;
+                int64_t size = trd__shape_count(&p->shape);
+                if (factored) size = p->shape.dim[s];
+                assert_int_equal(trd__shape_count(&states[s].shape), size);
+                assert_int_equal(states[s].dtype, strcmp(states[s].name, "mu") == 0 ? TRD_BF16 : TRD_F32);
+                assert_string_equal(states[s].axes[0], p->axes[factored ? s : 0]);
+            }
+        }
+    }
+    trd_model_free(model);
 }
 
 static void mask_of_decay(void **state)
 {
     (void)state;
-    const trd__optimizer_type *type;
     trd_model *model = test_llama();
-    OK(trd__optimizer_find("adamw", &type));
-    const char *patterns[] = {"norm", "embed_tokens\\.weight$", "layers\\.1\\..*_proj"};
-    trd_optimizer_options o = adamw;
+    const char *patterns[] = {"norm", "layers\\.1\\..*_proj"};
     double decays[64];
     assert_true(model->parameter_count <= 64);
-    OK(trd__optimizer_decays(type, &o, model, decays));
-    for (int i = 0; i < model->parameter_count; i++) assert_true(decays[i] == 0.1);
-    o.mask = patterns;
-    o.mask_count = 3;
-    OK(trd__optimizer_decays(type, &o, model, decays));
-    int kept = 0;
-    for (int i = 0; i < model->parameter_count; i++) {
-        const char *name = model->parameters[i].name;
-        bool spared = strstr(name, "norm") || strstr(name, "embed_tokens") || strstr(name, "layers.1.");
-        assert_true(decays[i] == (spared ? 0 : 0.1));
-        kept += !spared;
+    for (int k = 0; k < KINDS; k++) {
+        const trd__optimizer_type *type = find(kinds[k].type);
+        trd_optimizer_options o = good;
+        o.mask = patterns;
+        for (o.mask_count = 0; o.mask_count <= 2; o.mask_count++) {
+            int kept = 0;
+            OK(trd__optimizer_decays(type, &o, model, decays));
+            for (int i = 0; i < model->parameter_count; i++) {
+                const char *name = model->parameters[i].name;
+                bool spared = (o.mask_count > 0 && strstr(name, "norm")) ||
+                              (o.mask_count > 1 && strstr(name, "layers.1."));
+                bool matrix = strstr(name, "_proj");
+                double expected = matrix ? kinds[k].matrix_decay : kinds[k].other_decay;
+                assert_true(decays[i] == (spared ? 0 : expected));
+                kept += !spared;
+            }
+            static const int left[] = {20, 15, 8}; /* at last the embedding and the products of layer 0 */
+            assert_int_equal(kept, left[o.mask_count]);
+        }
     }
-    assert_int_equal(kept, 7); /* the products of layer 0 */
+    trd_optimizer_options o = good;
     const char *broken[] = {"norm", "layers.(1"};
     o.mask = broken;
     o.mask_count = 2;
-    assert_int_equal(trd__optimizer_decays(type, &o, model, decays), TRD_INVALID_ARGUMENT);
+    assert_int_equal(trd__optimizer_decays(find("adamw"), &o, model, decays), TRD_INVALID_ARGUMENT);
     expect_message("adamw_mask: the regular expression \"layers.(1\" is wrong at character 10: ");
     trd_model_free(model);
 }
@@ -194,8 +278,9 @@ static void mask_of_decay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adamw_steps),      cmocka_unit_test(adamw_in_bfloat16), cmocka_unit_test(sgd),
-        cmocka_unit_test(names_and_ranges), cmocka_unit_test(mask_of_decay),
+        cmocka_unit_test(adamw_steps),   cmocka_unit_test(adamw_in_bfloat16),
+        cmocka_unit_test(sgd),           cmocka_unit_test(names_and_ranges),
+        cmocka_unit_test(mask_of_decay), cmocka_unit_test(states_of_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,8 @@ trd_engine *toy_of_one_leaf(const trd_engine_options *options, toy_bounds *bound
     return toy_engine(options, &leaf, 1, bounds);
 }
 
-trd_status toy_feed(trd_engine *engine, const float *x, int weighted)
+static trd_status give(trd_status (*call)(trd_engine *engine, const trd_batch *batch), trd_engine *engine,
+                       const float *x, int weighted)
 {
     int32_t tokens[TEST_LENGTH] = {0};
     float weights[TEST_LENGTH] = {0};
@@ -53,7 +54,16 @@ trd_status toy_feed(trd_engine *engine, const float *x, int weighted)
                        .token_ids = tokens,
                        .loss_weights = weights,
                        .extra_count = model->parameter_count,
-                       .extras = extras,
-                       .update_step = -1};
-    return trd_engine_fwd_bwd(engine, &batch);
+                       .extras = extras};
+    return call(engine, &batch);
+}
+
+trd_status toy_feed(trd_engine *engine, const float *x, int weighted)
+{
+    return give(trd_engine_fwd_bwd, engine, x, weighted);
+}
+
+trd_status toy_fuse(trd_engine *engine, const float *x, int weighted)
+{
+    return give(trd_engine_train_step, engine, x, weighted);
 }

@@ -21,5 +21,6 @@ trd_engine *toy_of_one_leaf(const trd_engine_options *options, toy_bounds *bound
 /* One micro-batch whose gradient is x (TOY_SIZE for each leaf) and whose weight is that of `weighted` tokens.
  */
 trd_status toy_feed(trd_engine *engine, const float *x, int weighted);
+trd_status toy_fuse(trd_engine *engine, const float *x, int weighted); /* and the update, by train_step */
 
 #endif
