@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "engine/internal.h"
+#include "engine/trace_file.h"
 #include "support/engine.h"
 #include "support/scratch.h"
 
@@ -306,6 +307,52 @@ static void no_bit_changes(void **state)
     OK(trd_engine_close(expected));
 }
 
+static trd_loss_output another_loss(trd_builder *b, const trd_model *model, const trd_inputs *in, void *user)
+{
+    (void)model;
+    (void)user;
+    return trd_loss(trd_loss_mean(b, trd_sum_all(b, trd_square(b, in->parameters[0]))));
+}
+
+/* A trace tells of programs that are gone. */
+static void programs_may_be_dropped(void **state)
+{
+    const char *folder = scratch_path(*state, "dropped");
+    trd_engine_options o = profiled(folder, 0, 4, -1);
+    trd_engine *engine = test_engine(&o);
+    run(engine, 0, 2);
+    OK(trd_engine_with_loss_fn(engine, another_loss, NULL));
+    run(engine, 2, 4);
+    OK(trd_engine_close(engine));
+    trace *t = open_trace(folder, 0);
+    assert_int_equal(count(t, "device", "X", "first"), 2);
+    assert_true(count(t, "device", "X", "matmul") > 0);
+    expect_nested(t);
+    close_trace(t);
+}
+
+/* What threads had begun before a window, or ended after it, is no part of it. */
+static void spans_outside_are_left_out(void **state)
+{
+    static const trd__label label = {.category = "data", .name = "span"};
+    static const uint64_t spans[][2] = {{50, 90}, {90, 110}, {100, 120}, {150, 200}, {199, 201}, {250, 260}};
+    const trd__trace_window window = {.first = 7, .count = 1, .begin_ns = 100, .end_ns = 200, .workers = 1};
+    trd__recorder *recorder;
+    trd__track *track;
+    uint64_t dropped;
+    OK(trd__recorder_create(&recorder));
+    OK(trd__recorder_track(recorder, "data", false, &track));
+    for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
+        trd__track_add(track, &label, spans[i][0], spans[i][1], (int64_t)i);
+    OK(trd__trace_file_write(recorder, &window, *state, &dropped));
+    assert_int_equal(dropped, 0);
+    trace *t = open_trace(*state, 7);
+    assert_int_equal(count(t, "data", "X", "span"), 2);
+    expect_nested(t);
+    close_trace(t);
+    trd__recorder_free(recorder);
+}
+
 static void failures_are_told(void **state)
 {
     const char *file = scratch_path(*state, "file");
@@ -329,6 +376,8 @@ int main(void)
                                        cmocka_unit_test(one_window_without_a_period),
                                        cmocka_unit_test(events_nest_and_add_up),
                                        cmocka_unit_test(no_bit_changes),
+                                       cmocka_unit_test(programs_may_be_dropped),
+                                       cmocka_unit_test(spans_outside_are_left_out),
                                        cmocka_unit_test(the_checkpoint_thread_is_on_its_track),
                                        cmocka_unit_test(failures_are_told)};
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
