@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cpu/product_rate.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "cli/bench.h"
@@ -44,12 +43,10 @@ static trd_status timed_step(bench *b, double *ms)
     return TRD_OK;
 }
 
-/* The model's own products for one micro-batch: every linear layer, and the head for the rows that carry
- * loss. */
-static trd_status product_bench(const bench *b, trd__product_bench **out)
+trd_status cli_bench_products(const cli_run *run, trd__product_bench **out)
 {
-    const trd_engine_options *o = &b->run.options;
-    trd_model_info m = trd_model_describe(trd_engine_model(b->run.engine));
+    const trd_engine_options *o = &run->options;
+    trd_model_info m = trd_model_describe(trd_engine_model(run->engine));
     int64_t rows = (int64_t)o->rows * o->length, layers = m.layers;
     const trd__product products[] = {
         {rows, m.heads * m.head_dim, m.hidden, (int)layers},
@@ -60,7 +57,7 @@ static trd_status product_bench(const bench *b, trd__product_bench **out)
         {rows - o->rows, m.vocab, m.hidden, 1},
     };
     return trd__product_bench_create(products, sizeof products / sizeof *products,
-                                     trd_engine_get_stats(b->run.engine).workers, out);
+                                     trd_engine_get_stats(run->engine).workers, out);
 }
 
 static trd_status warm_up(bench *b)
@@ -78,7 +75,7 @@ static trd_status measure(bench *b)
     trd__product_bench *products;
     trd_engine_stats before = trd_engine_get_stats(b->run.engine);
     b->peak_bytes = cli_peak_bytes(); /* before the product rate's buffers exist */
-    TRD_TRY(product_bench(b, &products));
+    TRD_TRY(cli_bench_products(&b->run, &products));
     trd_status status = TRD_OK;
     double total_ms = 0;
     for (int64_t i = 0; !status && i < b->steps; i++) {
@@ -218,18 +215,23 @@ static int run(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } parts[] = {{"step", run_step_bench}, {"ablation", cli_bench_ablation}, {"arm", cli_bench_arm}};
+    } parts[] = {{"step", run_step_bench},
+                 {"ablation", cli_bench_ablation},
+                 {"host", cli_bench_host},
+                 {"steady", cli_bench_steady},
+                 {"arm", cli_bench_arm}};
     for (size_t i = 0; argc > 0 && i < sizeof parts / sizeof *parts; i++)
         if (strcmp(argv[0], parts[i].name) == 0) return parts[i].run(argc - 1, argv + 1);
     int words, code = cli_parse(&cli_command_bench, (const cli_option[]){{0}}, argc, argv, &words);
     return code ? code
-                : cli_usage_error(&cli_command_bench, "expected \"step\" or \"ablation\" and a config file");
+                : cli_usage_error(&cli_command_bench,
+                                  "expected step, host, steady or ablation, and a config file");
 }
 
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "speed, memory and host cost of training steps",
-    .usage = "step|ablation CONFIG.yml [key=value ...] [OPTION ...]",
+    .usage = "step|host|steady|ablation CONFIG.yml [key=value ...] [OPTION ...]",
     .help =
         "Trains on random tokens with every loss weight 1 (docs/benchmarks.md).\n\n"
         "bench step CONFIG.yml: a step's rate beside the product rate: what the machine reaches on the "
@@ -238,6 +240,17 @@ const cli_command cli_command_bench = {
         "  --steps N      counted steps, default 5\n"
         "  --warmup N     steps before them, default 2\n"
         "  --train-step   forward, backward and update as one program\n"
+        "  --json         one JSON object\n\n"
+        "bench host CONFIG.yml: host time of each fwd_bwd and update, waiting on the throttler left out, "
+        "beside a thread of\n"
+        "equal duty.\n"
+        "  --steps N      counted steps, default 1000\n"
+        "  --idle         each call meets an empty queue (for counting instructions)\n"
+        "  --json         one JSON object\n\n"
+        "bench steady CONFIG.yml: the slowest of many steps and the growth of resident memory, beside a "
+        "loop of plain\n"
+        "products of the same length.\n"
+        "  --steps N      counted steps, default 1000\n"
         "  --json         one JSON object\n\n"
         "bench ablation CONFIG.yml: each diagnostic switch, and all of them, against the default, with 1 "
         "and with 8\n"

@@ -2,6 +2,7 @@
 #ifndef TRD_CLI_BENCH_H
 #define TRD_CLI_BENCH_H
 
+#include "backend/cpu/product_rate.h"
 #include "cli/run.h"
 
 /* X(name, text): what an arm of the ablation tells after each loop; the text is its JSON key. Times of calls
@@ -29,12 +30,17 @@ enum { CLI_BENCH_STEPS = 128 }; /* most steps of an arm's loop: as many as the e
 /* argv[0] is the first word after the sub-command; the exit code is returned. */
 int cli_bench_arm(int argc, char **argv);
 int cli_bench_ablation(int argc, char **argv);
+int cli_bench_host(int argc, char **argv);
+int cli_bench_steady(int argc, char **argv);
 extern const struct cli_command cli_command_bench;
 
 /* Config and options for a run that touches no file and says nothing. */
 trd_status cli_bench_config(cli_run *run, int words, char **argv);
 /* Random ids for micro_batches of the run's shape, one after the other. Free with trd__free. */
 trd_status cli_bench_tokens(const cli_run *run, int64_t micro_batches, int32_t **tokens);
+/* The model's own products for one micro-batch: every linear layer, and the head for the rows that carry
+ * loss. */
+trd_status cli_bench_products(const cli_run *run, trd__product_bench **products);
 /* Sorts values; share 0.5 is the median. NaN for none. */
 double cli_quantile(double *values, int64_t count, double share);
 

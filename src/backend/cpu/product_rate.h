@@ -29,6 +29,8 @@ typedef struct trd__product_bench trd__product_bench;
 trd_status trd__product_bench_create(const trd__product *products, int count, int workers,
                                      trd__product_bench **bench);
 void trd__product_bench_free(trd__product_bench *bench); /* NULL is fine */
+/* Every product of the list once, the partitioned way. */
+void trd__product_bench_pass(trd__product_bench *bench);
 /* Every product once both ways. */
 trd__product_rate trd__product_bench_sample(trd__product_bench *bench);
 
