@@ -245,7 +245,7 @@ const cli_command cli_command_bench = {
         "beside a thread of\n"
         "equal duty.\n"
         "  --steps N      counted steps, default 1000\n"
-        "  --idle         each call meets an empty queue (for counting instructions)\n"
+        "  --idle         each call meets an empty queue, and no thread runs beside\n"
         "  --json         one JSON object\n\n"
         "bench steady CONFIG.yml: the slowest of many steps and the growth of resident memory, beside a "
         "loop of plain\n"

@@ -91,9 +91,11 @@ static int64_t rounds_for(double us)
 static trd_status measure(host_bench *b, control *c)
 {
     int64_t calls = b->steps * b->run.options.gradient_accumulation_steps;
-    uint64_t begin = trd__now_ns();
-    TRD_TRY(run_steps(b, WARM_STEPS < b->steps ? WARM_STEPS : b->steps));
     int64_t warm = WARM_STEPS < b->steps ? WARM_STEPS : b->steps;
+    uint64_t begin = trd__now_ns();
+    TRD_TRY(run_steps(b, warm));
+    *c = (control){.us = b->control_us};
+    if (b->idle) return run_steps(b, b->steps);
     double micro = cli_quantile(b->micro_us, warm * b->run.options.gradient_accumulation_steps, 0.5);
     *c = (control){.us = b->control_us,
                    .capacity = calls,
