@@ -118,7 +118,8 @@ typedef struct trd__compiled {
     trd__program_kind kind;
     trd__loss_info loss;
     trd__memory_report memory;
-    double flops;                  /* model FLOPs of a run with every row weighted */
+    double flops;                  /* of a run with every row weighted; copies made by remat do not count */
+    double optimizer_flops;        /* those of them that are the optimizer's, not the model's */
     double flops_per_weighted_row; /* the share of the head, which rows without weight do not pay */
 } trd__compiled;
 

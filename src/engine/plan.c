@@ -24,7 +24,8 @@ static trd_status add_programs(trd_engine *engine, trd__family *family, trd_plan
         TRD_TRY(trd__program_get(engine, family, TRD__PROGRAM_EVAL, &eval));
         add_program(fused, plan);
         add_program(eval, plan);
-        plan->flops_per_step = fused->flops - fused->flops_per_weighted_row * o->rows;
+        plan->flops_per_step =
+            fused->flops - fused->optimizer_flops - fused->flops_per_weighted_row * o->rows;
         return TRD_OK;
     }
     TRD_TRY(trd__program_get(engine, family, TRD__PROGRAM_FIRST, &first));
@@ -45,7 +46,7 @@ static trd_status add_programs(trd_engine *engine, trd__family *family, trd_plan
     }
     /* Each row's first token is predicted by nothing, so one row of the head's product is not paid. */
     double micro = first->flops - first->flops_per_weighted_row * o->rows;
-    plan->flops_per_step = micro * o->gradient_accumulation_steps + update->flops;
+    plan->flops_per_step = micro * o->gradient_accumulation_steps;
     return TRD_OK;
 }
 

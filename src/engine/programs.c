@@ -160,7 +160,12 @@ static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled
         for (size_t i = 0; i < TRD__SUM_COUNT; i++)
             sums[i] = trd__trace_input(trace, TRD__ROLE_GRADIENTS, (int)(count + i));
     }
+    const trd_graph *graph = &trace->program->builder->graph;
+    int formed = graph->node_count;
     TRD_TRY(trd__trace_update(trace, compiled->loss.eps, compiled->loss.min_denom, gradients, sums));
+    for (int i = formed; i < graph->node_count; i++)
+        if (graph->nodes[i]->op->flops)
+            compiled->optimizer_flops += graph->nodes[i]->op->flops(graph->nodes[i]);
     return kind == TRD__PROGRAM_TRAIN_STEP ? trd__hoist(trace->program, trace->backward_end) : TRD_OK;
 }
 

@@ -65,8 +65,8 @@ static void accept(trd_engine *engine, const prepared *p, const trd__compiled *c
     int64_t rows = (int64_t)engine->options.rows * p->family->length;
     if (engine->micro_step == 0) record->begin_ns = begin_ns;
     record->tokens += (uint64_t)p->counts.tokens;
-    record->flops +=
-        compiled->flops - compiled->flops_per_weighted_row * (double)(rows - p->counts.weighted_rows);
+    record->flops += compiled->flops - compiled->optimizer_flops -
+                     compiled->flops_per_weighted_row * (double)(rows - p->counts.weighted_rows);
     engine->step_eps = compiled->loss.eps;
     engine->step_min_denom = compiled->loss.min_denom;
     engine->update_step = p->batch.update_step;

@@ -370,11 +370,46 @@ static void yaml_round_trip(void **state)
     trd_config_free(NULL);
 }
 
+/* MaxText's spellings: an empty mu_dtype is the weights', None is a number that is not set. */
+static void optimizer_keys(void **state)
+{
+    trd_config *config = config_of(state, "model_name: tiny\n"
+                                          "opt_type: muon\n"
+                                          "weight_dtype: bfloat16\n"
+                                          "mu_dtype: \"\"\n"
+                                          "muon_consistent_rms: None\n"
+                                          "adam_eps_root: 1e-6\n"
+                                          "adafactor_min_dim_size_to_factor: 32\n"
+                                          "freeze: [embed, '^(?!.*norm)']\n");
+    const trd_engine_options *e = trd_config_engine(config);
+    assert_string_equal(e->optimizer.type, "muon");
+    assert_int_equal(e->optimizer.mu_dtype, TRD_BF16);
+    assert_string_equal(trd_config_get(config, "mu_dtype"), "bfloat16");
+    assert_true(e->optimizer.muon.beta == 0.95 && e->optimizer.muon.consistent_rms == 0);
+    assert_true(e->optimizer.eps_root == 1e-6);
+    assert_int_equal(e->optimizer.adafactor.min_dim_size_to_factor, 32);
+    assert_int_equal(e->freeze_count, 2);
+    assert_string_equal(e->freeze[1], "^(?!.*norm)");
+    trd_config_free(config);
+    override_gives("mu_dtype=", "mu_dtype", "float32");
+    override_gives("muon_consistent_rms=0.2", "muon_consistent_rms", "0.2");
+    override_gives("learning_rate=None", "learning_rate", "3e-05");
+    const char *const types[] = {"adamw", "adam_pax", "adafactor", "muon", "sgd"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char override[32];
+        snprintf(override, sizeof override, "opt_type=%s", types[i]);
+        override_gives(override, "opt_type", types[i]);
+    }
+    override_refused("opt_type=", "opt_type: expected one of adamw|adam_pax|adafactor|muon|sgd");
+    override_refused("muon_consistent_rms=none", "muon_consistent_rms: expected a number");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_by_kind),
         cmocka_unit_test(wrong_values),
+        cmocka_unit_test(optimizer_keys),
         cmocka_unit_test(dropout_has_two_keys),
         cmocka_unit_test(diagnostic_switches),
         cmocka_unit_test(unbuilt_features),

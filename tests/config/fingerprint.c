@@ -76,6 +76,8 @@ static void by_kind_of_key(void **state)
     assert_int_equal(resume_with("model_name=qwen3-0.6b", &l), TRD_INVALID_ARGUMENT);
     expect_message("model_name was 'tiny' in the checkpoint and is 'qwen3-0.6b' now; set it back");
     assert_int_equal(resume_with("opt_type=sgd", &l), TRD_INVALID_ARGUMENT);
+    assert_int_equal(resume_with("freeze=[embed]", &l), TRD_INVALID_ARGUMENT);
+    expect_message("resuming: freeze was [] in the checkpoint and is ['embed'] now");
 }
 
 /* All keys that keep a run from going on are told at once. */

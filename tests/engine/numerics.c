@@ -205,6 +205,27 @@ static void masked_parameters_do_not_decay(void **state)
     }
 }
 
+/* Products that an optimizer makes are none of the model's FLOPs, in one program with them or not. */
+static void model_flops_know_no_optimizer(void **state)
+{
+    (void)state;
+    for (int fused = 0; fused < 2; fused++) {
+        double flops = 0;
+        for (int kind = 0; kind < OPTIMIZERS; kind++) {
+            trd_engine_options o = test_adamw();
+            trd_plan plan;
+            o.optimizer.type = optimizers[kind];
+            o.gradient_clipping_threshold = 0;
+            o.skip_step_on_nonfinite = !fused;
+            trd_engine *engine = test_engine(&o);
+            OK(trd_engine_plan(engine, &plan));
+            if (kind == 0) flops = plan.flops_per_step;
+            assert_true(flops > 0 && plan.flops_per_step == flops);
+            OK(trd_engine_close(engine));
+        }
+    }
+}
+
 static void huge_denominators(void **state)
 {
     (void)state;
@@ -338,6 +359,7 @@ int main(void)
         cmocka_unit_test(skipped_updates_leave_every_bit),
         cmocka_unit_test(norm_zero),
         cmocka_unit_test(masked_parameters_do_not_decay),
+        cmocka_unit_test(model_flops_know_no_optimizer),
         cmocka_unit_test(huge_denominators),
         cmocka_unit_test(partial_windows),
         cmocka_unit_test(lasting_rise),
