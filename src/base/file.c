@@ -1,10 +1,12 @@
 /* Files by POSIX calls. Invariant: a path that existed before a failed write still has its old content. */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,6 +14,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+
+#define TEMPORARY ".tmp." /* and the process's number */
 
 struct trd__file_writer {
     char *path;
@@ -149,7 +153,7 @@ trd_status trd__file_writer_open(const char *path, trd__file_writer **out)
     trd__file_writer *writer = trd__calloc(1, sizeof *writer);
     if (!writer) return TRD_NO_MEMORY;
     writer->path = trd__strdup(path);
-    writer->temporary = trd__format("%s.tmp.%ld", path, (long)getpid());
+    writer->temporary = trd__format("%s" TEMPORARY "%ld", path, (long)getpid());
     writer->fd = -1;
     if (!writer->path || !writer->temporary) {
         trd__file_writer_abandon(writer);
@@ -225,6 +229,34 @@ void trd__file_writer_abandon(trd__file_writer *writer)
     trd__free(writer->temporary);
     trd__free(writer->path);
     trd__free(writer);
+}
+
+/* Whether a file's name is that of another process's temporary file. */
+static bool is_left(const char *name)
+{
+    const char *mark = NULL;
+    for (const char *at = name; (at = strstr(at, TEMPORARY)); at++) mark = at;
+    if (!mark) return false;
+    const char *number = mark + strlen(TEMPORARY);
+    return *number && strspn(number, "0123456789") == strlen(number) && atol(number) != (long)getpid();
+}
+
+trd_status trd__file_sweep(const char *folder)
+{
+    trd_status status = TRD_OK;
+    DIR *directory = opendir(folder);
+    if (!directory) return io_error("opening folder", folder, errno);
+    for (struct dirent *entry; !status && (entry = readdir(directory));) {
+        if (!is_left(entry->d_name)) continue;
+        char *path = trd__path_join(folder, entry->d_name);
+        if (!path)
+            status = TRD_NO_MEMORY;
+        else if (unlink(path) != 0 && errno != ENOENT)
+            status = io_error("removing", path, errno);
+        trd__free(path);
+    }
+    closedir(directory);
+    return status;
 }
 
 trd_status trd__file_save(const char *path, const void *data, size_t bytes)

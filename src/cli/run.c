@@ -38,6 +38,9 @@ trd_status cli_run_config(cli_run *run, int words, char **argv)
 
 trd_status cli_run_save_config(const cli_run *run)
 {
+    if (run->options
+            .checkpoint_directory) /* so the folder is locked: what is left is of a run that was killed */
+        TRD_TRY(trd__file_sweep(run->folder));
     char *yaml = NULL, *path = trd__path_join(run->folder, "config.yml");
     trd_status status = path ? trd_config_to_yaml(run->config, &yaml) : TRD_NO_MEMORY;
     if (!status) status = trd__file_save(path, yaml, strlen(yaml));
