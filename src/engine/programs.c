@@ -69,7 +69,9 @@ bool trd__loop_fuses(const trd_engine *engine)
 {
     for (int i = 0; i < TRD_DIAGNOSTIC_COUNT; i++)
         if (engine->options.diagnostics[i]) return false; /* they are about the pair */
-    return engine->options.gradient_accumulation_steps == 1 && trd__consumes_gradients(engine);
+    /* An adapter may say of a payload that its step goes on, which is too late for the loop. */
+    return engine->options.gradient_accumulation_steps == 1 && !engine->adapter &&
+           trd__consumes_gradients(engine);
 }
 
 trd__access trd__program_access(const trd_engine *engine, trd__program_kind kind, trd__role role)

@@ -93,15 +93,32 @@ static trd_status begin_step(loop *l)
     return HOOK(l, step_begin, .step = l->engine->step + 1);
 }
 
-static trd_status finish_step(loop *l)
+/* What follows an update. */
+static trd_status end_step(loop *l)
 {
     trd_engine *engine = l->engine;
-    TRD_TRY(begin_step(l)); /* after a restore at the end of a window, no micro-batch came */
-    TRD_TRY(trd_engine_update(engine));
     l->in_step = false;
     TRD_TRY(HOOK(l, step_end, .step = engine->step));
     if (wants_evaluation(engine, l->options)) TRD_TRY(evaluate(l));
     return trd__saver_writes(engine) ? trd_engine_save(engine, NULL, false, NULL) : TRD_OK;
+}
+
+static trd_status finish_step(loop *l)
+{
+    TRD_TRY(begin_step(l)); /* after a restore at the end of a window, no micro-batch came */
+    TRD_TRY(trd_engine_update(l->engine));
+    return end_step(l);
+}
+
+/* One micro-batch, or the whole step where that saves memory and the payload does not forbid it. */
+static trd_status run_batch(loop *l, const trd_batch *batch)
+{
+    trd_engine *engine = l->engine;
+    TRD_TRY(begin_step(l));
+    bool whole = engine->micro_step == 0 && batch->update_step != TRD_UPDATE_LATER && trd__loop_fuses(engine);
+    if (!whole) return trd_engine_fwd_bwd(engine, batch);
+    TRD_TRY(trd_engine_train_step(engine, batch));
+    return end_step(l);
 }
 
 /* The next training batch; *ended instead where there is none. */
@@ -134,8 +151,7 @@ static trd_status feed(loop *l)
             trd_batch batch;
             TRD_TRY(next_training_batch(l, &batch, &ended));
             if (ended) break;
-            TRD_TRY(begin_step(l));
-            TRD_TRY(trd_engine_fwd_bwd(engine, &batch));
+            TRD_TRY(run_batch(l, &batch));
         }
         if (is_update_due(engine)) TRD_TRY(finish_step(l));
     }

@@ -254,6 +254,60 @@ static void stop_and_resume(void **state)
     OK(trd_engine_close(whole));
 }
 
+static trd_status same_payload(void *user, const trd_batch *payload, trd_batch *adapted)
+{
+    (void)user;
+    *adapted = *payload;
+    return TRD_OK;
+}
+
+static trd_engine *engine_without_clipping(void **state, const char *name)
+{
+    trd_engine_options o = test_adamw();
+    trd_engine *engine = NULL;
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/%s", (const char *)*state, name ? name : "");
+    o.length = LENGTH;
+    o.steps = 5;
+    o.gradient_clipping_threshold = 0;
+    o.skip_step_on_nonfinite = false;
+    o.checkpoint_period = 2;
+    o.checkpoint_directory = name ? folder : NULL;
+    OK(trd__engine_create_with_model(&o, test_llama_of(BYTE_VOCAB), &engine));
+    return engine;
+}
+
+static bool has_program(const trd_engine *engine, const char *name)
+{
+    for (int i = 0; i < trd_engine_program_count(engine); i++)
+        if (strcmp(trd_engine_program(engine, i).name, name) == 0) return true;
+    return false;
+}
+
+/* Steps of one micro-batch that nothing waits for are whole programs, with the bits and hooks of the pair. */
+static void whole_steps_are_the_pair(void **state)
+{
+    trd_engine *whole = engine_without_clipping(state, "whole"), *pair = engine_without_clipping(state, NULL);
+    events seen = {.stop_at = -1}, expected = {.stop_at = -1};
+    OK(trd_engine_with_gen_model_input_fn(pair, same_payload, NULL));
+    trd_engine *const engines[] = {whole, pair};
+    events *const told[] = {&seen, &expected};
+    for (int i = 0; i < 2; i++) {
+        trd_loader *data = loader(state, 0);
+        const trd_train_options o = {.train = data, .hooks = hooks_of(told[i])};
+        OK(trd_engine_train(engines[i], &o));
+        trd_loader_close(data);
+    }
+    assert_string_equal(seen.text, expected.text);
+    test_expect_same(whole, pair);
+    assert_true(has_program(whole, "train_step") && !has_program(whole, "first"));
+    assert_true(has_program(pair, "first") && !has_program(pair, "train_step"));
+    OK(trd_engine_restore(whole, 4, NULL));
+    assert_int_equal(trd_engine_step(whole), 4);
+    OK(trd_engine_close(whole));
+    OK(trd_engine_close(pair));
+}
+
 /* Checkpoints know what the data was: another line, and the place in it means something else. */
 static void changed_data_is_refused(void **state)
 {
@@ -325,6 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hooks_and_evaluation),
         cmocka_unit_test(failing_hooks_end_training),
+        cmocka_unit_test(whole_steps_are_the_pair),
         cmocka_unit_test(payloads_choose_the_update),
         cmocka_unit_test(a_choice_outlives_a_resume),
         cmocka_unit_test(stop_and_resume),
