@@ -13,6 +13,7 @@ fi
 small_run << END
 steps: $steps
 gradient_accumulation_steps: 3
+dropout_rate: 0.1
 eval_files: ['$work/train.jsonl']
 eval_interval: 5
 eval_steps: 1
