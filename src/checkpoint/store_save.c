@@ -124,24 +124,28 @@ static trd_status write_files(const char *folder, trd__store_name name, const tr
     return status;
 }
 
-/* Whether the checkpoint at path is intact and holds exactly this. */
-static bool holds_same(const char *path, const trd_array *arrays, size_t count, const char *json,
-                       size_t json_bytes)
+/* Whether the checkpoint at path is intact and holds exactly this. One that cannot be read does not; want of
+ * memory is an error. */
+static trd_status holds_same(const char *path, const trd_array *arrays, size_t count, const char *json,
+                             size_t json_bytes, bool *same)
 {
     trd__stored *stored;
     size_t bytes;
-    if (!trd__file_exists(path) || trd__stored_open(path, &stored) != TRD_OK) return false;
+    *same = false;
+    if (!trd__file_exists(path)) return TRD_OK;
+    trd_status status = trd__stored_open(path, &stored);
+    if (status != TRD_OK) return status == TRD_NO_MEMORY ? status : TRD_OK;
     const char *text = trd__stored_json(stored, &bytes);
-    bool same = trd__stored_count(stored) == count && bytes == json_bytes && memcmp(text, json, bytes) == 0;
-    for (size_t i = 0; same && i < count; i++) {
+    *same = trd__stored_count(stored) == count && bytes == json_bytes && memcmp(text, json, bytes) == 0;
+    for (size_t i = 0; *same && i < count; i++) {
         const trd_array *have = trd__stored_at(stored, i), *want = &arrays[i];
         size_t size = array_bytes(want);
-        same = strcmp(have->name, want->name) == 0 && have->dtype == want->dtype &&
-               trd__shape_equal(&have->shape, &want->shape) &&
-               (size == 0 || memcmp(have->data, want->data, size) == 0);
+        *same = strcmp(have->name, want->name) == 0 && have->dtype == want->dtype &&
+                trd__shape_equal(&have->shape, &want->shape) &&
+                (size == 0 || memcmp(have->data, want->data, size) == 0);
     }
     trd__stored_close(stored);
-    return same;
+    return TRD_OK;
 }
 
 /* On a file system that cannot exchange two names the old one steps aside, and comes back should the new one
@@ -218,8 +222,9 @@ trd_status trd__store_save(const trd__store *store, trd__store_name name, const 
     if (wrote) *wrote = false;
     TRD_TRY(check_arrays(arrays, count));
     char *path = trd__store_path(store, name), *temporary = trd__store_temporary(store, "save", name);
-    bool same = path && holds_same(path, arrays, count, json, json_bytes);
+    bool same = false;
     trd_status status = path && temporary ? TRD_OK : TRD_NO_MEMORY;
+    if (!status) status = holds_same(path, arrays, count, json, json_bytes, &same);
     if (!status && !same) {
         status = trd__remove_tree(temporary);
         if (!status) status = write_files(temporary, name, arrays, count, json, json_bytes);

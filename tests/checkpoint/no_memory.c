@@ -97,6 +97,7 @@ static void store(void **state)
     assert_int_equal(trd__store_save(s, (trd__store_name){1, 0}, arrays, 2, "{}", 2, NULL), TRD_OK);
     trd__store_close(s);
     assert_true(heap_fail_each("save", save_and_open, NULL, true, 1, older_is_intact) >= 3);
+    assert_true(heap_fail_each("save again", save_and_open, NULL, true, 1, older_is_intact) >= 3);
 }
 
 static void events(void **state)

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -43,8 +44,29 @@ static struct {
     bool ours_only; /* leaves alone what libraries ask for: only calls from this program's own code count */
     atomic_long until_failure; /* allocations that still succeed */
     atomic_long taken;         /* allocations and mappings since armed first */
-    atomic_long live;          /* blocks taken less blocks given back while armed */
+    atomic_long live;          /* blocks and mappings taken since armed last, and not given back */
 } heap;
+
+/* Where those are: who gives a block back cannot be told from the return address, which a tail call skips. */
+enum { HEAP_SLOTS = 1 << 15 };
+static struct {
+    atomic_flag busy;
+    void *at[HEAP_SLOTS]; /* NULL: never used; heap_gone: given back */
+} heap_blocks = {.busy = ATOMIC_FLAG_INIT};
+static char heap_gone[1];
+
+HEAP_PLAIN static void heap_lock(void)
+{
+    while (atomic_flag_test_and_set(&heap_blocks.busy)) sched_yield();
+}
+
+/* The slot that holds block, or the first unused one. */
+HEAP_PLAIN static void **heap_slot(const void *block)
+{
+    size_t i = (size_t)((uintptr_t)block >> 4) * 0x9e3779b97f4a7c15u >> 49;
+    while (heap_blocks.at[i] && heap_blocks.at[i] != block) i = (i + 1) % HEAP_SLOTS;
+    return &heap_blocks.at[i];
+}
 
 HEAP_PLAIN static bool heap_counts(const void *caller)
 {
@@ -62,10 +84,31 @@ HEAP_PLAIN static bool heap_fails(const void *caller)
     return true;
 }
 
+HEAP_PLAIN static void *heap_remembered(void *block)
+{
+    if (!block) return NULL;
+    heap_lock();
+    *heap_slot(block) = block;
+    atomic_flag_clear(&heap_blocks.busy);
+    heap.live++;
+    return block;
+}
+
 HEAP_PLAIN static void *heap_counted(const void *caller, void *block)
 {
-    if (block && heap_counts(caller)) heap.live++;
-    return block;
+    return heap_counts(caller) ? heap_remembered(block) : block;
+}
+
+HEAP_PLAIN static bool heap_forgets(void *block)
+{
+    if (!block || !heap.armed) return false;
+    heap_lock();
+    void **slot = heap_slot(block);
+    bool known = *slot == block;
+    if (known) *slot = heap_gone;
+    atomic_flag_clear(&heap_blocks.busy);
+    if (known) heap.live--;
+    return known;
 }
 
 HEAP_PLAIN void *malloc(size_t bytes)
@@ -90,12 +133,15 @@ HEAP_PLAIN void *realloc(void *block, size_t bytes)
 {
     const void *caller = __builtin_return_address(0);
     if (heap_fails(caller)) return NULL;
-    return block ? HEAP_NEXT(realloc)(block, bytes) : heap_counted(caller, HEAP_NEXT(malloc)(bytes));
+    if (!block) return heap_counted(caller, HEAP_NEXT(malloc)(bytes));
+    bool known = heap_forgets(block);
+    void *moved = HEAP_NEXT(realloc)(block, bytes);
+    return known ? heap_remembered(moved) : moved;
 }
 
 HEAP_PLAIN void free(void *block)
 {
-    if (block && heap_counts(__builtin_return_address(0))) heap.live--;
+    heap_forgets(block);
     HEAP_NEXT(free)(block);
 }
 
@@ -113,7 +159,7 @@ HEAP_PLAIN void *mmap(void *address, size_t bytes, int protection, int flags, in
 
 HEAP_PLAIN int munmap(void *block, size_t bytes)
 {
-    if (heap_counts(__builtin_return_address(0))) heap.live--;
+    heap_forgets(block);
     return (int)syscall(SYS_munmap, block, bytes);
 }
 
@@ -128,6 +174,7 @@ static void heap_arm(long until_failure)
 {
     heap.until_failure = until_failure;
     heap.live = 0;
+    memset(heap_blocks.at, 0, sizeof heap_blocks.at);
     heap.armed = true;
 }
 
