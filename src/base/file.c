@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,14 +232,15 @@ void trd__file_writer_abandon(trd__file_writer *writer)
     trd__free(writer);
 }
 
-/* Whether a file's name is that of another process's temporary file. */
+/* Whether a file's name is that of a temporary file whose process is gone. */
 static bool is_left(const char *name)
 {
     const char *mark = NULL;
     for (const char *at = name; (at = strstr(at, TEMPORARY)); at++) mark = at;
     if (!mark) return false;
     const char *number = mark + strlen(TEMPORARY);
-    return *number && strspn(number, "0123456789") == strlen(number) && atol(number) != (long)getpid();
+    bool whole = *number && strspn(number, "0123456789") == strlen(number);
+    return whole && kill((pid_t)atol(number), 0) != 0 && errno == ESRCH;
 }
 
 trd_status trd__file_sweep(const char *folder)

@@ -35,8 +35,7 @@ trd_status trd__file_write(trd__file_writer *writer, const void *data, size_t by
 trd_status trd__file_writer_commit(trd__file_writer *writer); /* frees writer in any case */
 void trd__file_writer_abandon(trd__file_writer *writer);      /* removes the temporary file; NULL is fine */
 
-/* Removes the temporary files that writers of processes that died left in folder: nobody else may be writing
- * there. */
+/* Removes the temporary files that writers left in folder whose process is gone. */
 trd_status trd__file_sweep(const char *folder);
 
 /* Whole small file in one call, atomically. */

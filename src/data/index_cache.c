@@ -112,6 +112,7 @@ trd_status trd__index_cache_load(const char *folder, uint64_t key, trd__index *i
 trd_status trd__index_cache_save(const char *folder, uint64_t key, const trd__index *index)
 {
     TRD_TRY(trd__make_directories(folder));
+    TRD_TRY(trd__file_sweep(folder));
     char *path = cache_path(folder, key);
     if (!path) return TRD_NO_MEMORY;
     cache_header header = {.magic = MAGIC, .version = VERSION, .key = key, .count = index->count};

@@ -22,8 +22,9 @@ typedef struct snapshot {
     size_t count;
     size_t bytes; /* of the arrays, each aligned */
     trd__json_writer json;
-    int abandoned;    /* newer checkpoints that were removed */
-    uint64_t held_ns; /* the caller's time: the earlier save waited for, and the copy */
+    int abandoned;      /* newer checkpoints that were removed */
+    uint64_t waited_ns; /* the caller's time: for the earlier save, */
+    uint64_t held_ns;   /* and with the copy */
     uint64_t write_begin_ns, write_end_ns;
     trd_status status;
     char message[1024];
@@ -34,6 +35,9 @@ struct trd__saver {
     int lock;     /* file descriptor, -1: none */
     void *memory; /* of the snapshot */
     size_t memory_bytes;
+    pthread_t page_thread; /* makes the memory's pages before the first save */
+    bool making_pages;
+    atomic_bool enough_pages;
     size_t keep;
     int64_t keep_period;
     bool own; /* the folder's checkpoints are of this run: it was empty, or one of them was restored */
@@ -44,6 +48,45 @@ struct trd__saver {
     trd__recorder *recorder; /* NULL: none */
     trd__track *track;       /* written by the thread */
 };
+
+static void *make_pages(void *context)
+{
+    enum { PAGE = 4096 };
+    trd__saver *saver = context;
+    volatile char *memory = saver->memory;
+    for (size_t at = 0; at < saver->memory_bytes && !atomic_load(&saver->enough_pages); at += PAGE)
+        memory[at] = 0;
+    return NULL;
+}
+
+static void stop_making_pages(trd__saver *saver)
+{
+    if (!saver->making_pages) return;
+    atomic_store(&saver->enough_pages, true);
+    pthread_join(saver->page_thread, NULL);
+    saver->making_pages = false;
+}
+
+static trd_status reserve(trd__saver *saver, size_t bytes)
+{
+    stop_making_pages(saver);
+    if (bytes <= saver->memory_bytes) return TRD_OK;
+    trd__unmap(saver->memory, saver->memory_bytes);
+    saver->memory_bytes = 0;
+    saver->memory = trd__map(bytes);
+    if (!saver->memory) return TRD_NO_MEMORY;
+    saver->memory_bytes = bytes;
+    return TRD_OK;
+}
+
+/* Fresh pages cost many times what the copy into them does. Without a thread the first save makes them. */
+static trd_status reserve_early(trd_engine *engine)
+{
+    trd__saver *saver = engine->saver;
+    TRD_TRY(reserve(saver, trd__snapshot_bytes(engine)));
+    saver->making_pages = pthread_create(&saver->page_thread, NULL, make_pages, saver) == 0;
+    return TRD_OK;
+}
 
 trd_status trd__saver_create(trd_engine *engine)
 {
@@ -64,7 +107,7 @@ trd_status trd__saver_create(trd_engine *engine)
     trd__store_name newest;
     TRD_TRY(trd__store_newest_name(saver->store, &newest));
     saver->own = newest.step < 0;
-    return TRD_OK;
+    return reserve_early(engine);
 }
 
 static void snapshot_free(snapshot *s)
@@ -110,8 +153,10 @@ static trd_status finish_job(trd_engine *engine)
         engine->dirty = true; /* what it should have held is still unsaved */
     } else {
         trd__log(&engine->options.log, TRD_LOG_INFO,
-                 "saved checkpoint %s: %.1f MB, training held for %.2f ms, written in %.1f ms", name,
-                 (double)s->bytes * 1e-6, (double)s->held_ns * 1e-6,
+                 "saved checkpoint %s: %.1f MB, training held for %.2f ms (%.2f ms by the save before), "
+                 "written in "
+                 "%.1f ms",
+                 name, (double)s->bytes * 1e-6, (double)s->held_ns * 1e-6, (double)s->waited_ns * 1e-6,
                  (double)(s->write_end_ns - s->write_begin_ns) * 1e-6);
     }
     if (s->abandoned)
@@ -144,6 +189,7 @@ void trd__saver_free(trd_engine *engine)
     trd__saver_wait(engine);
     trd__store_close(saver->store);
     if (saver->lock >= 0) close(saver->lock);
+    stop_making_pages(saver);
     trd__unmap(saver->memory, saver->memory_bytes);
     trd__free(saver);
     engine->saver = NULL;
@@ -190,17 +236,6 @@ static trd_status list_arrays(trd_engine *engine, snapshot *s)
             }
             s->bytes += saved_bytes(array);
         }
-    return TRD_OK;
-}
-
-static trd_status reserve(trd__saver *saver, size_t bytes)
-{
-    if (bytes <= saver->memory_bytes) return TRD_OK;
-    trd__unmap(saver->memory, saver->memory_bytes);
-    saver->memory_bytes = 0;
-    saver->memory = trd__map(bytes);
-    if (!saver->memory) return TRD_NO_MEMORY;
-    saver->memory_bytes = bytes;
     return TRD_OK;
 }
 
@@ -296,11 +331,13 @@ trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force,
     TRD_TRY(trd__metrics_flush_sinks(engine));
     uint64_t flushed = trd__now_ns();
     TRD_TRY(trd__saver_wait(engine));
+    uint64_t waited = trd__now_ns() - flushed;
     trd_status status = take_snapshot(engine, metadata, &saver->job);
     if (status != TRD_OK) {
         snapshot_free(&saver->job);
         return trd__fail_in(status, "saving a checkpoint");
     }
+    saver->job.waited_ns = waited;
     saver->job.held_ns = trd__now_ns() - flushed;
     engine->stats.saves++;
     engine->stats.save_ns += saver->job.held_ns;

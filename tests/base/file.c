@@ -164,18 +164,19 @@ static void maps(void **state)
 /* Temporary files of dead writers go, and nothing else does. */
 static void left_files_are_swept(void **state)
 {
-    static const char *const kept[] = {"swept/report.html", "swept/a.tmp.", "swept/a.tmp.1b",
-                                       "swept/a.tmp.1.html"};
+    static const char *const kept[] = {"swept/report.html", "swept/a.tmp.", "swept/a.tmp.4194305b",
+                                       "swept/a.tmp.4194305.html",
+                                       "swept/a.tmp.1"}; /* init lives; no process has a number above 2^22 */
     trd__file_writer *writer;
     const char *folder = scratch_path(*state, "swept"),
-               *left = scratch_path(*state, "swept/report.html.tmp.1");
+               *left = scratch_path(*state, "swept/report.html.tmp.4194305");
     assert_int_equal(trd__make_directories(folder), TRD_OK);
-    for (size_t i = 0; i < 4; i++) scratch_write(scratch_path(*state, kept[i]), "x", 1);
+    for (size_t i = 0; i < 5; i++) scratch_write(scratch_path(*state, kept[i]), "x", 1);
     scratch_write(left, "x", 1);
     assert_int_equal(trd__file_writer_open(scratch_path(*state, "swept/own"), &writer), TRD_OK);
     assert_int_equal(trd__file_sweep(folder), TRD_OK);
     assert_false(trd__file_exists(left));
-    for (size_t i = 0; i < 4; i++) assert_true(trd__file_exists(scratch_path(*state, kept[i])));
+    for (size_t i = 0; i < 5; i++) assert_true(trd__file_exists(scratch_path(*state, kept[i])));
     assert_int_equal(trd__file_writer_commit(writer), TRD_OK);
     assert_int_equal(trd__file_sweep(scratch_path(*state, "none")), TRD_NOT_FOUND);
 }
