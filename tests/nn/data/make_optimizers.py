@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 STEPS = 4
-SHAPES = {"wide": (4, 6), "tall": (7, 4), "small": (3, 5), "vector": (5,), "table": (6, 4)}
+SHAPES = {"wide": (4, 6), "tall": (7, 4), "small": (3, 5), "vector": (5,), "table": (6, 4), "tiny": (5,)}
 RATES = [0.05, 0.1, 0.02, 0.07]
 ADAM = dict(adam_b1=0.9, adam_b2=0.95, adam_eps=1e-8, adam_eps_root=0.0, adam_weight_decay=0.1)
 
@@ -30,6 +30,7 @@ def make_inputs():
     parameters = {k: f32(rng.normal(0, 0.5, s)) for k, s in SHAPES.items()}
     gradients = [{k: f32(rng.normal(0, 0.3, s)) for k, s in SHAPES.items()} for _ in range(STEPS)]
     gradients[1]["vector"][2] = 0.0
+    parameters["tiny"] = f32(parameters["tiny"] * 1e-4)
     return parameters, gradients
 
 
