@@ -100,9 +100,19 @@ static void resumes_to_the_bit(void **state)
     interrupt_at(state, 5, true, TRD_BF16);
 }
 
+static char last_line[512];
+
+static void keep_line(void *user, trd_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    snprintf(last_line, sizeof last_line, "%s", line);
+}
+
 static void saves_when_due(void **state)
 {
     trd_engine_options o = options_in(state, "due"), off = test_options();
+    off.log = (trd_log_sink){.write = keep_line};
     trd_engine *engine = test_engine(&o), *without = test_engine(&off);
     bool wrote;
     feed(engine, 0, MICRO);
@@ -123,8 +133,40 @@ static void saves_when_due(void **state)
     assert_false(trd__is_directory(scratch_path(o.checkpoint_directory, "step-3.m1")));
     OK(trd_engine_save(without, NULL, true, &wrote));
     assert_false(wrote);
+    assert_string_equal(last_line, "save: checkpointing is off, nothing was written");
     assert_int_equal(trd_engine_restore(without, -1, NULL), TRD_NOT_FOUND);
     OK(trd_engine_close(without));
+}
+
+/* Saves that follow each other at once hold their own step each, though their snapshots share memory. */
+static void saves_beside_training(void **state)
+{
+    trd_engine_options o = options_in(state, "beside"), inline_o = options_in(state, "inline");
+    trd_engine *engines[2];
+    inline_o.async_checkpointing = false;
+    o.checkpoint_period = inline_o.checkpoint_period = 1;
+    o.max_num_checkpoints_to_keep = inline_o.max_num_checkpoints_to_keep = 0;
+    engines[0] = test_engine(&o);
+    engines[1] = test_engine(&inline_o);
+    for (int e = 0; e < 2; e++) {
+        for (int step = 0; step < STEPS; step++) {
+            feed(engines[e], step * MICRO, (step + 1) * MICRO);
+            OK(trd_engine_save(engines[e], NULL, false, NULL));
+        }
+        assert_int_equal(trd_engine_get_stats(engines[e]).saves, STEPS);
+        OK(trd_engine_close(engines[e]));
+    }
+    for (int step = 1; step <= STEPS; step++) {
+        size_t sizes[2];
+        char file[64];
+        snprintf(file, sizeof file, "step-%d/tensors.safetensors", step);
+        unsigned char *beside = scratch_read(scratch_path(o.checkpoint_directory, file), &sizes[0]);
+        unsigned char *in_line = scratch_read(scratch_path(inline_o.checkpoint_directory, file), &sizes[1]);
+        assert_int_equal(sizes[0], sizes[1]);
+        assert_memory_equal(beside, in_line, sizes[0]);
+        free(beside);
+        free(in_line);
+    }
 }
 
 static void close_saves_the_last_state(void **state)
@@ -237,6 +279,29 @@ static void missing_denominator_is_rebuilt(void **state)
     assert_int_equal(trd_engine_step(engine), 0);
     OK(trd_engine_close(engine));
     OK(trd_engine_close(whole));
+}
+
+/* A state that cannot be understood to its end is refused before anything of it is taken over. */
+static void a_bad_state_changes_nothing(void **state)
+{
+    trd_engine_options o = options_in(state, "bad");
+    trd_step_metrics metrics;
+    trd_engine *engine = test_engine(&o);
+    feed(engine, 0, MICRO + 2);
+    OK(trd_engine_close(engine));
+    cut_field(o.checkpoint_directory, "\"step\": 1, \"metrics\"",
+              "\"metrics\""); /* of the history's record */
+    engine = test_engine(&o);
+    unsigned char *params = test_state(trd_engine_params(engine), NULL);
+    assert_int_equal(trd_engine_restore(engine, -1, NULL), TRD_CORRUPT);
+    expect_message("metrics_history");
+    assert_int_equal(trd_engine_step(engine), 0);
+    assert_int_equal(trd_engine_micro_step_count(engine), 0);
+    test_same_state(trd_engine_params(engine), params);
+    OK(trd_engine_get_metrics(engine, false, &metrics));
+    assert_int_equal(metrics.step, -1);
+    free(params);
+    OK(trd_engine_close(engine));
 }
 
 static trd_status fixed_key(void *user, const char *saved, const char *current)
@@ -372,10 +437,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resumes_to_the_bit),
         cmocka_unit_test(saves_when_due),
+        cmocka_unit_test(saves_beside_training),
         cmocka_unit_test(close_saves_the_last_state),
         cmocka_unit_test(one_engine_per_folder),
         cmocka_unit_test(a_reader_beside_the_writer),
         cmocka_unit_test(missing_denominator_is_rebuilt),
+        cmocka_unit_test(a_bad_state_changes_nothing),
         cmocka_unit_test(what_does_not_fit),
         cmocka_unit_test(handles_die_on_restore),
         cmocka_unit_test(failed_save_is_loud),

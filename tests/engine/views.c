@@ -191,6 +191,8 @@ static void plan_is_exact(void **state)
     assert_true(plan.optimizer_bytes >= 8 * (uint64_t)plan.parameters &&
                 plan.optimizer_bytes < 8 * (uint64_t)plan.parameters + 4096);
     assert_true(plan.activation_bytes > 0);
+    assert_true(plan.snapshot_bytes >= plan.checkpoint_bytes &&
+                plan.snapshot_bytes < plan.checkpoint_bytes + 1000 * 64); /* each of less than 1000 aligned */
     assert_true(plan.peak_bytes >= 16 * (uint64_t)plan.parameters + plan.activation_bytes);
     /* 6 per weight and token, and the causal half of attention thrice. */
     double weights = 6.0 * (double)plan.parameters * 64 * 2;
