@@ -62,7 +62,7 @@ static trd_status run_steps(host_bench *b, int64_t steps)
     const trd_engine_options *o = &b->run.options;
     trd_engine *engine = b->run.engine;
     int64_t cycle = o->gradient_accumulation_steps;
-    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens, .update_step = -1};
+    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens};
     for (int64_t s = 0; s < steps; s++) {
         for (int64_t i = 0; i < cycle; i++) {
             if (b->idle) TRD_TRY(trd_engine_wait(engine));
@@ -161,7 +161,7 @@ static trd_status run_bench(host_bench *b, int words, char **argv, bool json)
     TRD_TRY(cli_run_engine(&b->run, false));
     TRD_TRY(cli_bench_tokens(&b->run, 1, &b->tokens));
     const trd_engine_options *o = &b->run.options;
-    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens, .update_step = -1};
+    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens};
     TRD_TRY(trd_engine_compile(b->run.engine, &batch));
     control c;
     TRD_TRY(measure(b, &c));

@@ -34,7 +34,7 @@ static uint64_t resident_bytes(void)
 static trd_status timed_step(steady_bench *b, double *ms)
 {
     const trd_engine_options *o = &b->run.options;
-    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens, .update_step = -1};
+    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens};
     uint64_t begin = trd__now_ns();
     for (int i = 0; i < o->gradient_accumulation_steps; i++)
         TRD_TRY(trd_engine_fwd_bwd(b->run.engine, &batch));

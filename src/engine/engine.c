@@ -8,6 +8,8 @@
 #include "base/rng.h"
 #include "engine/internal.h"
 
+enum { MOST_INFLIGHT = 64 }; /* each costs a set of inputs */
+
 trd_engine_options trd_engine_defaults(void)
 {
     return (trd_engine_options){
@@ -92,6 +94,10 @@ static trd_status check_options(const trd_engine_options *o)
         if (whole[i].value < whole[i].least)
             return trd__fail(TRD_INVALID_ARGUMENT, "creating an engine: %s expected %lld or more, found %lld",
                              whole[i].name, (long long)whole[i].least, (long long)whole[i].value);
+    if (o->max_inflight_computations > MOST_INFLIGHT)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "creating an engine: max_inflight_computations expected at most %d, found %d",
+                         MOST_INFLIGHT, o->max_inflight_computations);
     if (!(o->gradient_clipping_threshold >= 0))
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "creating an engine: gradient_clipping_threshold expected 0 (off) or more, found %g",
@@ -284,7 +290,7 @@ static void destroy(trd_engine *engine)
 {
     trd__saver_free(engine);
     if (engine->backend) {
-        trd__programs_drop(engine);
+        trd__programs_drop(engine, NULL);
         free_sets(engine);
     }
     trd__backend_free(engine->backend);
@@ -348,40 +354,54 @@ void trd__engine_destroy_bare(trd_engine *engine)
     if (engine) destroy(engine);
 }
 
-static void keep_first(trd_status *first, trd_status status)
+typedef struct failure {
+    trd_status status;
+    char message[1024];
+} failure;
+
+/* The first failure is the one to tell, in its own words; what comes after it goes on. */
+static void keep_first(failure *first, trd_status status)
 {
-    if (*first == TRD_OK) *first = status;
+    if (status == TRD_OK || first->status != TRD_OK) return;
+    first->status = status;
+    snprintf(first->message, sizeof first->message, "%s", trd_error_message());
 }
 
 trd_status trd_engine_close(trd_engine *engine)
 {
     if (!engine) return TRD_OK;
-    trd_status first = engine->sticky == TRD_OK ? trd__queue_flush(engine) : TRD_OK;
-    if (first == TRD_OK && engine->sticky == TRD_OK && trd__saver_writes(engine) && engine->dirty)
-        first = trd_engine_save(engine, NULL, true, NULL);
+    failure first = {.status = TRD_OK};
+    if (engine->sticky == TRD_OK) {
+        keep_first(&first, trd__queue_flush(engine));
+        if (engine->saver) keep_first(&first, trd__saver_wait(engine));
+    }
+    /* What failed beside training is told here, and keeps nothing from being saved. */
+    if (engine->sticky == TRD_OK) keep_first(&first, trd__engine_check(engine));
+    if (engine->sticky == TRD_OK && trd__saver_writes(engine) && engine->dirty)
+        keep_first(&first, trd_engine_save(engine, NULL, true, NULL));
     if (engine->saver) keep_first(&first, trd__saver_wait(engine));
     trd__profiler_close(engine);
     keep_first(&first, trd__metrics_flush_sinks(engine));
     keep_first(&first, trd__metrics_close(engine));
-    if (first == TRD_OK && engine->deferred != TRD_OK)
-        first = trd__fail(engine->deferred, "%s", engine->deferred_message);
+    if (engine->deferred != TRD_OK)
+        keep_first(&first, trd__fail(engine->deferred, "%s", engine->deferred_message));
     destroy(engine);
-    return first;
+    return first.status == TRD_OK ? TRD_OK : trd__fail(first.status, "%s", first.message);
 }
 
 /* Queued results are published first, then every program goes: the next call compiles for the new loss. */
-static trd_status replace_programs(trd_engine *engine)
+static trd_status replace_programs(trd_engine *engine, const char *why)
 {
     TRD_TRY(trd__engine_check(engine));
     TRD_TRY(trd__queue_flush(engine));
-    trd__programs_drop(engine);
+    trd__programs_drop(engine, why);
     return TRD_OK;
 }
 
 trd_status trd_engine_with_loss_fn(trd_engine *engine, trd_loss_function loss, void *user)
 {
     if (!loss) return trd__fail(TRD_INVALID_ARGUMENT, "setting the loss: expected a function, found NULL");
-    TRD_TRY(replace_programs(engine));
+    TRD_TRY(replace_programs(engine, "another loss is set"));
     engine->loss = loss;
     engine->loss_user = user;
     return TRD_OK;
@@ -389,7 +409,7 @@ trd_status trd_engine_with_loss_fn(trd_engine *engine, trd_loss_function loss, v
 
 trd_status trd_engine_with_eval_loss_fn(trd_engine *engine, trd_loss_function loss, void *user)
 {
-    TRD_TRY(replace_programs(engine));
+    TRD_TRY(replace_programs(engine, "another loss of evaluation is set"));
     engine->eval_loss = loss;
     engine->eval_loss_user = user;
     return TRD_OK;

@@ -1,9 +1,11 @@
 /* Families of programs: one per payload signature, which is the length, the extra arrays (name, dtype, shape)
  * and the constants. Invariant: two payloads share a family exactly when the same programs serve both. */
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/shape.h"
 #include "engine/internal.h"
 
@@ -85,6 +87,44 @@ static trd_status family_create(trd_engine *engine, const trd_batch *batch, trd_
     return TRD_OK;
 }
 
+static const trd_constant *find_constant(const trd__family *family, const char *name)
+{
+    for (int i = 0; i < family->constant_count; i++)
+        if (strcmp(family->constants[i].name, name) == 0) return &family->constants[i];
+    return NULL;
+}
+
+/* How the constants differ, by the first that is new or has another value. */
+static void tell_constants(const trd__family *before, const trd_batch *batch, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%d constants, before %d", batch->constant_count, before->constant_count);
+    for (int i = 0; i < batch->constant_count; i++) {
+        const trd_constant *now = &batch->constants[i], *old = find_constant(before, now->name);
+        if (old && memcmp(&old->value, &now->value, sizeof now->value) == 0) continue;
+        if (old)
+            snprintf(text, bytes, "constant %s is %.17g, before %.17g", now->name, now->value, old->value);
+        else
+            snprintf(text, bytes, "constant %s is new", now->name);
+        return;
+    }
+}
+
+/* Why a payload needs programs of its own, when there are programs already. */
+static void log_signature(const trd_engine *engine, const trd_batch *batch)
+{
+    const trd__family *before = engine->families;
+    char why[256];
+    if (!before) return;
+    if (before->length != batch->length)
+        snprintf(why, sizeof why, "length is %d, before %d", batch->length, before->length);
+    else if (!same_extras(engine, before, batch))
+        snprintf(why, sizeof why, "the extra arrays differ in name, dtype or shape");
+    else
+        tell_constants(before, batch, why, sizeof why);
+    trd__log(&engine->options.log, TRD_LOG_INFO, "a payload of another signature compiles its programs: %s",
+             why);
+}
+
 trd_status trd__family_find(trd_engine *engine, const trd_batch *batch, trd__family **family)
 {
     for (trd__family *f = engine->families; f; f = f->next)
@@ -93,6 +133,7 @@ trd_status trd__family_find(trd_engine *engine, const trd_batch *batch, trd__fam
             return TRD_OK;
         }
     TRD_TRY(family_create(engine, batch, family));
+    log_signature(engine, batch);
     (*family)->next = engine->families;
     engine->families = *family;
     return TRD_OK;

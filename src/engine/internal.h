@@ -351,7 +351,8 @@ trd_status trd__forward_get(trd_engine *engine, trd__family *family, trd_forward
                             trd__forward **forward);
 /* The program that puts the contribution into the accumulators: as the first of the step, or added. */
 trd_status trd__merge_get(trd_engine *engine, bool add, const trd__compiled **compiled);
-void trd__programs_drop(trd_engine *engine); /* everything compiled; the queue must be empty */
+/* Everything compiled goes; the queue must be empty. why, for the log: NULL where the engine ends. */
+void trd__programs_drop(trd_engine *engine, const char *why);
 
 /* payload.c */
 extern const char *const trd__input_names[TRD__INPUT_COUNT];

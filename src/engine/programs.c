@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/shape.h"
 #include "engine/internal.h"
 #include "graph/passes.h"
@@ -277,8 +278,10 @@ trd_status trd__forward_get(trd_engine *engine, trd__family *family, trd_forward
     return TRD_OK;
 }
 
-void trd__programs_drop(trd_engine *engine)
+void trd__programs_drop(trd_engine *engine, const char *why)
 {
+    if (why && engine->families)
+        trd__log(&engine->options.log, TRD_LOG_INFO, "compiled programs are dropped: %s", why);
     while (engine->families) {
         trd__family *family = engine->families;
         engine->families = family->next;

@@ -328,7 +328,7 @@ trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force,
     if (!force && !due) return TRD_OK;
     uint64_t begin = trd__now_ns();
     TRD_TRY(trd__queue_flush(engine));
-    TRD_TRY(trd__metrics_flush_sinks(engine));
+    trd__engine_defer(engine, trd__metrics_flush_sinks(engine)); /* keeps no checkpoint from being written */
     uint64_t flushed = trd__now_ns();
     TRD_TRY(trd__saver_wait(engine));
     uint64_t waited = trd__now_ns() - flushed;

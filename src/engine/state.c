@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/shape.h"
 #include "checkpoint/store.h"
@@ -21,6 +22,12 @@ static void write_data_hash(const trd_engine *engine, trd__json_writer *w)
     trd__json_put_string(w, "data_content_hash", text);
 }
 
+/* JSON numbers are signed here. */
+static int64_t saved_seed(const trd_engine *engine)
+{
+    return (int64_t)(engine->options.init_weights_seed & INT64_MAX);
+}
+
 trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_writer *w)
 {
     char *model = NULL;
@@ -34,7 +41,7 @@ trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_
     if (engine->micro_step) trd__json_put_i64(w, "update_step", engine->update_step);
     trd__json_put_i64(w, "data_position", (int64_t)engine->data_position);
     write_data_hash(engine, w);
-    trd__json_put_i64(w, "init_weights_seed", (int64_t)(engine->options.init_weights_seed & INT64_MAX));
+    trd__json_put_i64(w, "init_weights_seed", saved_seed(engine));
     trd__json_put_string(w, "optimizer", engine->options.optimizer.type);
     if (metadata) trd__json_put_string(w, "metadata", metadata);
     if (engine->options.fingerprint) trd__json_put_string(w, "fingerprint", engine->options.fingerprint);
@@ -79,6 +86,19 @@ static trd_status check_optimizer(const trd_engine *engine, trd__json root)
     return trd__json_fail(root, TRD_INVALID_ARGUMENT,
                           "opt_type expected \"%s\" (this run's), found \"%s\"; it is fixed on resume",
                           engine->options.optimizer.type, optimizer);
+}
+
+/* Dropout goes on drawing by the seed; parameters and all else come from the checkpoint. */
+static trd_status check_seed(const trd_engine *engine, trd__json root)
+{
+    int64_t seed = saved_seed(engine);
+    TRD_TRY(trd__json_opt_i64(root, "init_weights_seed", &seed));
+    if (engine->options.dropout_rate == 0 || seed == saved_seed(engine)) return TRD_OK;
+    return trd__json_fail(
+        root, TRD_INVALID_ARGUMENT,
+        "init_weights_seed expected %lld (this run's, which dropout draws by), found %lld; it "
+        "is fixed on resume",
+        (long long)saved_seed(engine), (long long)seed);
 }
 
 static trd_status check_fingerprint(const trd_engine *engine, trd__json root)
@@ -238,6 +258,7 @@ static void restore_counts(trd_engine *engine, const saved *s)
     engine->metrics.resumed_step = s->step;
     engine->metrics.begun = false; /* sinks drop what lies past the checkpoint */
     engine->metrics.last_done_ns = 0;
+    engine->current.begin_ns = trd__now_ns(); /* of a step that goes on: its earlier time is not this run's */
 }
 
 /* Queued results are published; after a device failure what is queued is lost, and the failure forgotten. */
@@ -251,7 +272,7 @@ static trd_status settle(trd_engine *engine)
         trd__queue_abandon(engine);
         engine->sticky = TRD_OK;
     }
-    trd__programs_drop(engine);
+    trd__programs_drop(engine, "a checkpoint is restored");
     return TRD_OK;
 }
 
@@ -261,6 +282,7 @@ static trd_status check_fit(trd_engine *engine, const trd__stored *stored, trd__
     char config[512] = "";
     trd_status of_config = check_fingerprint(engine, root);
     if (of_config == TRD_OK) of_config = check_optimizer(engine, root);
+    if (of_config == TRD_OK) of_config = check_seed(engine, root);
     if (of_config != TRD_OK) snprintf(config, sizeof config, "%s", trd_error_message());
     trd_status of_tensors = check_tensors(engine, stored, s);
     if (of_config == TRD_OK) return of_tensors;

@@ -18,7 +18,7 @@ typedef struct prepared {
 static trd_status prepare(trd_engine *engine, const trd_batch *payload, prepared *p)
 {
     TRD_TRY(trd__engine_check(engine));
-    if (engine->adapter) {
+    if (engine->adapter && payload) {
         memset(&p->batch, 0, sizeof p->batch);
         TRD_TRY(engine->adapter(engine->adapter_user, payload, &p->batch));
         p->batch.position = payload->position;

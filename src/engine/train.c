@@ -170,10 +170,11 @@ static trd_status check_space(trd_engine *engine)
 {
     const trd_engine_options *o = &engine->options;
     if (!trd__saver_writes(engine)) return TRD_OK;
+    bool all = o->max_num_checkpoints_to_keep == 0, endless = o->steps == 0; /* ends with the data, unknown */
     int64_t steps = o->steps > engine->step ? o->steps - engine->step : 0;
-    int64_t left = steps / o->checkpoint_period + 1;
-    int64_t most = o->max_num_checkpoints_to_keep + 1 + (o->keep_period ? steps / o->keep_period : 0);
-    bool all = o->max_num_checkpoints_to_keep == 0;
+    int64_t left = endless && !all ? INT64_MAX : steps / o->checkpoint_period + 1;
+    int64_t most =
+        (int64_t)o->max_num_checkpoints_to_keep + 1 + (o->keep_period ? steps / o->keep_period : 0);
     return trd__saver_check_space(engine, all || left < most ? left : most);
 }
 

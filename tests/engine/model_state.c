@@ -284,6 +284,23 @@ static void resumes_inside_a_step(void **state)
     }
 }
 
+/* Masks are drawn by the seed, which is no part of what a restore replaces. */
+static void another_seed_is_refused(void **state)
+{
+    trd_engine_options o = dropping();
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/seed", (const char *)*state);
+    o.checkpoint_directory = folder;
+    trd_engine *engine = test_engine(&o);
+    feed(engine, 0, 1, NULL);
+    OK(trd_engine_close(engine));
+    o.init_weights_seed++;
+    engine = test_engine(&o);
+    assert_int_equal(trd_engine_restore(engine, -1, NULL), TRD_INVALID_ARGUMENT);
+    expect_message("init_weights_seed expected");
+    OK(trd_engine_close(engine));
+}
+
 static void recomputing_draws_the_same(void **state)
 {
     (void)state;
@@ -470,6 +487,7 @@ int main(void)
         cmocka_unit_test(planned_and_rejected),
         cmocka_unit_test(publication_changes_no_bit),
         cmocka_unit_test(resumes_inside_a_step),
+        cmocka_unit_test(another_seed_is_refused),
         cmocka_unit_test(recomputing_draws_the_same),
         cmocka_unit_test(train_step_is_the_pair),
         cmocka_unit_test(only_training_drops),

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,10 +176,25 @@ static trd_loss_output scaled(trd_builder *b, const trd_model *model, const trd_
 }
 
 /* Constants belong to the signature: a changed one recompiles, a known one does not. */
+typedef struct log_line {
+    int count;
+    char text[256];
+} log_line;
+
+static void keep_signature(void *user, trd_log_level level, const char *line)
+{
+    log_line *last = user;
+    if (level != TRD_LOG_INFO || !strstr(line, "another signature")) return;
+    last->count++;
+    snprintf(last->text, sizeof last->text, "%s", line);
+}
+
 static void constants_recompile(void **state)
 {
     (void)state;
     trd_engine_options o = test_options();
+    log_line line = {0};
+    o.log = (trd_log_sink){keep_signature, &line};
     o.schedule.learning_rate = 0;
     trd_engine *engine = test_engine(&o);
     OK(trd_engine_with_loss_fn(engine, scaled, NULL));
@@ -197,6 +213,13 @@ static void constants_recompile(void **state)
         assert_int_equal(compiled, expected[i]);
     }
     assert_true(fabs(losses[1] - 3 * losses[0]) < 1e-5 && losses[2] == losses[0] && losses[3] == losses[1]);
+    assert_int_equal(line.count, 1);
+    assert_non_null(strstr(line.text, "constant factor is 3, before 1"));
+    test_batch b;
+    test_batch_fill(&b, 1);
+    b.batch.length = 6;
+    OK(trd_engine_fwd_bwd(engine, &b.batch));
+    assert_non_null(strstr(line.text, "length is 6, before 12"));
     OK(trd_engine_close(engine));
 }
 
@@ -216,6 +239,7 @@ static void adapter_and_copy(void **state)
     float ones[TEST_ROWS * TEST_LENGTH];
     for (int i = 0; i < TEST_ROWS * TEST_LENGTH; i++) ones[i] = 1;
     OK(trd_engine_with_gen_model_input_fn(engine, adapt, ones));
+    expect_rejected(engine, NULL, TRD_INVALID_ARGUMENT, "expected a batch");
     test_batch_fill(&b, 1);
     test_batch_fill(&clean, 1);
     OK(trd_engine_fwd_bwd(engine, &b.batch));
@@ -286,6 +310,10 @@ static void bad_options_are_refused(void **state)
     o.model_name = "qwen3-0.6c";
     assert_int_not_equal(trd_engine_create(&o, &engine), TRD_OK);
     expect_message("qwen3-0.6b");
+    o = test_options();
+    o.max_inflight_computations = 65;
+    assert_int_equal(trd_engine_create(&o, &engine), TRD_INVALID_ARGUMENT);
+    expect_message("max_inflight_computations expected at most 64, found 65");
     assert_null(engine);
     OK(trd_engine_close(NULL));
 }

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/dtype.h"
 #include "engine/internal.h"
 #include "support/engine.h"
@@ -255,6 +256,24 @@ static void another_config_and_model(void **state)
     OK(trd_engine_close(engine));
 }
 
+/* The time of a step that was resumed in its middle begins with the restore. */
+static void time_of_a_resumed_step(void **state)
+{
+    lines l = {0};
+    trd_engine_options o = options_in(state, "time", &l);
+    trd_engine *engine = test_engine(&o);
+    feed(engine, 0, 1);
+    OK(trd_engine_close(engine));
+    uint64_t begin = trd__now_ns();
+    engine = test_engine(&o);
+    OK(trd_engine_restore(engine, -1, NULL));
+    feed(engine, 1, 2);
+    OK(trd_engine_update(engine));
+    double seconds = test_metric(engine, "step_time");
+    assert_true(seconds > 0 && seconds <= 1e-9 * (double)(trd__now_ns() - begin));
+    OK(trd_engine_close(engine));
+}
+
 /* A run that goes on from an earlier step gives up the later checkpoints once its own next one is durable,
  * and an engine that has restored nothing does not mix its steps into another run's. */
 static void an_earlier_step(void **state)
@@ -297,7 +316,7 @@ int main(void)
         cmocka_unit_test(recorded_metrics_go_on), cmocka_unit_test(recorded_metrics_are_saved_at_close),
         cmocka_unit_test(other_grad_dtype),       cmocka_unit_test(other_micro_batch_size),
         cmocka_unit_test(another_model),          cmocka_unit_test(another_config_and_model),
-        cmocka_unit_test(an_earlier_step),
+        cmocka_unit_test(time_of_a_resumed_step), cmocka_unit_test(an_earlier_step),
     };
     return cmocka_run_group_tests_name("engine/restore", tests, scratch_create, scratch_remove);
 }

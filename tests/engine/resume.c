@@ -381,6 +381,38 @@ static void failed_save_is_loud(void **state)
     assert_true(trd__is_directory(scratch_path(o.checkpoint_directory, "step-1")));
 }
 
+static trd_status refuse_write(void *user, trd_metric_mode mode, int64_t step, const trd_metric *metrics,
+                               int count)
+{
+    (void)user, (void)mode, (void)step, (void)metrics, (void)count;
+    return trd__fail(TRD_IO, "writing metrics: refused");
+}
+
+static trd_status refuse_flush(void *user)
+{
+    (void)user;
+    return trd__fail(TRD_IO, "flushing metrics: refused");
+}
+
+/* Whatever close finds to have failed, the state is saved and the first failure told. */
+static void close_saves_after_failures(void **state)
+{
+    trd_metric_sink sinks[] = {{.write = refuse_write}, {.flush = refuse_flush}};
+    const char *const messages[] = {"writing metrics: refused", "flushing metrics: refused"};
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "close-%d", i);
+        trd_engine_options o = options_in(state, name);
+        o.sinks = &sinks[i];
+        o.sink_count = 1;
+        trd_engine *engine = test_engine(&o);
+        feed(engine, 0, MICRO);
+        assert_int_equal(trd_engine_close(engine), TRD_IO);
+        expect_message(messages[i]);
+        assert_true(trd__is_directory(scratch_path(o.checkpoint_directory, "step-1")));
+    }
+}
+
 static trd_loss_output wild_gather(trd_builder *b, const trd_model *model, const trd_inputs *in, void *user)
 {
     trd_loss_output output = trd_loss_sft(b, model, in, user);
@@ -446,6 +478,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit),
         cmocka_unit_test(handles_die_on_restore),
         cmocka_unit_test(failed_save_is_loud),
+        cmocka_unit_test(close_saves_after_failures),
         cmocka_unit_test(restore_clears_a_failure),
         cmocka_unit_test(export_and_load),
     };

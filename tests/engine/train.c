@@ -370,6 +370,16 @@ static void no_room_for_checkpoints(void **state)
     assert_int_equal(trd_engine_train(engine, &(trd_train_options){.train = data}), TRD_IO);
     assert_int_equal(trd_engine_total_micro_steps(engine), 0);
     assert_int_equal(trd_engine_train(engine, &(trd_train_options){.train = NULL}), TRD_INVALID_ARGUMENT);
+    OK(trd_engine_close(engine));
+    trd_engine_options o = test_adamw(); /* without an end, as many as the run would ever keep are counted */
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/endless", (const char *)*state);
+    o.length = LENGTH;
+    o.steps = 0;
+    o.max_num_checkpoints_to_keep = INT32_MAX;
+    o.checkpoint_directory = folder;
+    OK(trd__engine_create_with_model(&o, test_llama_of(BYTE_VOCAB), &engine));
+    assert_int_equal(trd_engine_train(engine, &(trd_train_options){.train = data}), TRD_IO);
     trd_loader_close(data);
     OK(trd_engine_close(engine));
 }
