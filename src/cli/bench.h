@@ -41,6 +41,8 @@ trd_status cli_bench_tokens(const cli_run *run, int64_t micro_batches, int32_t *
 /* The model's own products for one micro-batch: every linear layer, and the head for the rows that carry
  * loss. */
 trd_status cli_bench_products(const cli_run *run, trd__product_bench **products);
+/* Host time inside the engine's calls so far, in microseconds. */
+double cli_bench_host_us(const cli_run *run);
 /* Sorts values; share 0.5 is the median. NaN for none. */
 double cli_quantile(double *values, int64_t count, double share);
 

@@ -65,9 +65,9 @@ trd_status cli_bench_tokens(const cli_run *run, int64_t micro_batches, int32_t *
     return TRD_OK;
 }
 
-static double host_us(const arm *a)
+double cli_bench_host_us(const cli_run *run)
 {
-    return 1e-3 * (double)trd_engine_get_stats(a->run.engine).host_ns;
+    return 1e-3 * (double)trd_engine_get_stats(run->engine).host_ns;
 }
 
 static trd_status run_steps(arm *a, int64_t steps)
@@ -76,16 +76,16 @@ static trd_status run_steps(arm *a, int64_t steps)
     int64_t cycle = o->gradient_accumulation_steps, cells = (int64_t)o->rows * o->length;
     trd_batch batch = {.rows = o->rows, .length = o->length};
     for (int64_t s = 0; s < steps; s++) {
-        double before = host_us(a), after;
+        double before = cli_bench_host_us(&a->run), after;
         for (int64_t i = 0; i < cycle; i++) {
             batch.token_ids = a->tokens + i * cells;
             TRD_TRY(trd_engine_fwd_bwd(a->run.engine, &batch));
-            after = host_us(a);
+            after = cli_bench_host_us(&a->run);
             a->micro_us[s * cycle + i] = after - before;
             before = after;
         }
         TRD_TRY(trd_engine_update(a->run.engine));
-        a->update_us[s] = host_us(a) - before;
+        a->update_us[s] = cli_bench_host_us(&a->run) - before;
     }
     return trd_engine_wait(a->run.engine);
 }

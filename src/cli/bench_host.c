@@ -52,11 +52,6 @@ static void *run_control(void *context)
     return NULL;
 }
 
-static double host_us(const host_bench *b)
-{
-    return 1e-3 * (double)trd_engine_get_stats(b->run.engine).host_ns;
-}
-
 static trd_status run_steps(host_bench *b, int64_t steps)
 {
     const trd_engine_options *o = &b->run.options;
@@ -66,14 +61,14 @@ static trd_status run_steps(host_bench *b, int64_t steps)
     for (int64_t s = 0; s < steps; s++) {
         for (int64_t i = 0; i < cycle; i++) {
             if (b->idle) TRD_TRY(trd_engine_wait(engine));
-            double before = host_us(b);
+            double before = cli_bench_host_us(&b->run);
             TRD_TRY(trd_engine_fwd_bwd(engine, &batch));
-            b->micro_us[s * cycle + i] = host_us(b) - before;
+            b->micro_us[s * cycle + i] = cli_bench_host_us(&b->run) - before;
         }
         if (b->idle) TRD_TRY(trd_engine_wait(engine));
-        double before = host_us(b);
+        double before = cli_bench_host_us(&b->run);
         TRD_TRY(trd_engine_update(engine));
-        b->update_us[s] = host_us(b) - before;
+        b->update_us[s] = cli_bench_host_us(&b->run) - before;
     }
     return trd_engine_wait(engine);
 }
