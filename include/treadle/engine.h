@@ -88,6 +88,7 @@ typedef struct trd_engine_options {
     int max_inflight_computations;          /* 1 to 64, default 2 */
     bool diagnostics[TRD_DIAGNOSTIC_COUNT]; /* true: the slower design */
     const char *backend;                    /* NULL: cpu */
+    const char *plugin_path;                /* of a backend that opens a plugin; NULL: it looks by itself */
     int num_threads;                        /* 0: chosen */
     const char *checkpoint_directory;       /* NULL: checkpointing off */
     int64_t checkpoint_period;              /* in steps */

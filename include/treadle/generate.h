@@ -23,7 +23,8 @@ typedef struct trd_generator_options {
     trd_dtype dtype;     /* weights, cache and compute: float32 or bfloat16 */
     int num_threads;     /* 0: chosen */
     const char *backend; /* NULL: cpu */
-    trd_log_sink log;    /* where log lines go */
+    const char *plugin_path; /* of a backend that opens a plugin; NULL: it looks by itself */
+    trd_log_sink log;        /* where log lines go */
 } trd_generator_options;
 
 /* One row as long as the model allows, float32, threads as chosen. */

@@ -143,6 +143,7 @@ static trd_status fill_engine(trd_config *config)
     TRD_DIAGNOSTIC_LIST(FILL)
 #undef FILL
     e->backend = v->backend;
+    e->plugin_path = or_null(v->pjrt_plugin_path);
     e->num_threads = (int)v->num_threads;
     e->checkpoint_period = v->checkpoint_period;
     e->async_checkpointing = v->async_checkpointing;

@@ -105,8 +105,10 @@ trd_status trd_generator_open(const char *path, const trd_generator_options *opt
     trd_generator *g;
     *generator = NULL;
     TRD_TRY(create(options, &g));
-    trd__backend_options backend = {
-        .name = options->backend, .threads = options->num_threads, .log = options->log};
+    trd__backend_options backend = {.name = options->backend,
+                                    .plugin_path = options->plugin_path,
+                                    .threads = options->num_threads,
+                                    .log = options->log};
     trd_status status = trd__backend_create(&backend, &g->backend);
     g->own_backend = status == TRD_OK;
     if (!status) status = trd__generator_load(g, path);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "backend/entries.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -202,25 +203,6 @@ static trd__usage usage(const trd__executable *executable)
                         .least_ns = atomic_load(&executable->least_ns)};
 }
 
-/* Says where a set's layout first differs from the slot's. */
-static trd_status refuse_binding(const trd__executable *executable, const trd__slot *slot,
-                                 const trd__set *set)
-{
-    int i = 0;
-    while (i < slot->entry_count && i < set->entry_count && set->entries[i].dtype == slot->entries[i].dtype &&
-           trd__shape_equal(&set->entries[i].shape, &slot->entries[i].shape))
-        i++;
-    if (i == slot->entry_count || i == set->entry_count)
-        return trd__fail(TRD_SHAPE, "execute \"%s\": slot \"%s\" expected %d entries, set \"%s\" has %d",
-                         executable->name, slot->name, slot->entry_count, set->name, set->entry_count);
-    char expected[TRD__SHAPE_TEXT], found[TRD__SHAPE_TEXT];
-    return trd__fail(TRD_SHAPE, "execute \"%s\": slot \"%s\", entry \"%s\": expected %s %s, found %s %s",
-                     executable->name, slot->name, slot->entries[i].name,
-                     trd__shape_text(&slot->entries[i].shape, expected),
-                     trd_dtype_name(slot->entries[i].dtype), trd__shape_text(&set->entries[i].shape, found),
-                     trd_dtype_name(set->entries[i].dtype));
-}
-
 static trd_status check_binding(const trd__executable *executable, int slot, const trd__set *set)
 {
     const trd__slot *s = &executable->program->slots[slot];
@@ -228,7 +210,7 @@ static trd_status check_binding(const trd__executable *executable, int slot, con
         return trd__fail(TRD_INVALID_ARGUMENT, "execute \"%s\": no set bound to slot \"%s\"",
                          executable->name, s->name);
     if (((const trd__cpu_set *)set)->layout == executable->layouts[slot]) return TRD_OK;
-    return refuse_binding(executable, s, set);
+    return trd__entries_refuse(executable->name, s, set);
 }
 
 static trd_status execute(trd__backend *backend, trd__executable *executable, trd__set *const *sets,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cpu/lower.h"
+#include "backend/entries.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "graph/passes.h"
@@ -138,7 +139,7 @@ static trd_status emit_steps(trd__lowering *l)
 static void bind_layouts(trd__executable *e)
 {
     for (int s = 0; s < e->program->slot_count; s++)
-        e->layouts[s] = trd__cpu_layout_key(e->program->slots[s].entries, e->program->slots[s].entry_count);
+        e->layouts[s] = trd__entries_key(e->program->slots[s].entries, e->program->slots[s].entry_count);
 }
 
 static trd_status lower(trd__lowering *l)

@@ -114,8 +114,6 @@ trd_status trd__cpu_set_create(const char *name, const trd__entry *entries, int 
 void trd__cpu_set_free(trd__cpu_set *set); /* NULL is fine */
 /* Offsets (NULL: not asked for) of entries packed into one buffer; returns its size. */
 size_t trd__cpu_layout(const trd__entry *entries, int count, size_t *offsets);
-/* Equal for layouts with the same dtypes and shapes in the same order. */
-uint64_t trd__cpu_layout_key(const trd__entry *entries, int count);
 
 trd_status trd__cpu_compile(const trd__cpu_info *info, const trd_log_sink *log, const trd__program *program,
                             const trd__compile_options *options, trd__executable **executable);

@@ -1,0 +1,156 @@
+/* From a program to a loaded executable, and one run of it. The executable keeps what binding needs: slots,
+ * argument and result tables; arrays for a run's buffers are made here, so that dispatch allocates nothing.
+ */
+#include <string.h>
+
+#include "backend/entries.h"
+#include "backend/pjrt/runtime/pjrt.h"
+#include "base/alloc.h"
+#include "base/checksum.h"
+#include "graph/passes.h"
+
+static trd_status keep_slots(trd__executable *e, const trd__program *program)
+{
+    e->slot_count = program->slot_count;
+    for (int s = 0; s < program->slot_count; s++) {
+        const trd__slot *from = &program->slots[s];
+        trd__slot *to = &e->slots[s];
+        *to = (trd__slot){.name = trd__arena_strdup(e->arena, from->name),
+                          .access = from->access,
+                          .entry_count = from->entry_count};
+        if (!to->name) return TRD_NO_MEMORY;
+        TRD_TRY(trd__entries_copy(e->arena, from->name, from->entries, from->entry_count, &to->entries));
+        e->keys[s] = trd__entries_key(from->entries, from->entry_count);
+    }
+    return TRD_OK;
+}
+
+static trd_status load(const trd__pjrt_client *c, trd__executable *e)
+{
+    unsigned char options[TRD__PJRT_OPTIONS_BYTES];
+    static const char format[] = "mlir";
+    PJRT_Program code = TRD__PJRT(PJRT_Program, .code = e->module.text, .code_size = e->module.bytes,
+                                  .format = format, .format_size = sizeof format - 1);
+    PJRT_Client_Compile_Args compile =
+        TRD__PJRT(PJRT_Client_Compile_Args, .client = c->client, .program = &code,
+                  .compile_options = (const char *)options,
+                  .compile_options_size = trd__pjrt_compile_options(c->device_id, options));
+    TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_Client_Compile(&compile), "XLA"));
+    e->loaded = compile.executable;
+    return TRD_OK;
+}
+
+/* What the plugin tells of memory. Temporaries are apart: its peak leaves them out. */
+static trd_status ask_memory(const trd__pjrt_client *c, trd__executable *e)
+{
+    PJRT_LoadedExecutable_GetExecutable_Args get =
+        TRD__PJRT(PJRT_LoadedExecutable_GetExecutable_Args, .loaded_executable = e->loaded);
+    TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_LoadedExecutable_GetExecutable(&get), "executable"));
+    PJRT_Executable_GetCompiledMemoryStats_Args stats =
+        TRD__PJRT(PJRT_Executable_GetCompiledMemoryStats_Args, .executable = get.executable);
+    trd_status status =
+        trd__pjrt_check(c->api, c->api->PJRT_Executable_GetCompiledMemoryStats(&stats), "memory");
+    (void)trd__pjrt_check(c->api,
+                          c->api->PJRT_Executable_Destroy(
+                              &TRD__PJRT(PJRT_Executable_Destroy_Args, .executable = get.executable)),
+                          "freeing an executable");
+    if (status == TRD_UNSUPPORTED) return TRD_OK;
+    e->report.arena_bytes = e->report.lower_bound_bytes = (uint64_t)stats.temp_size_in_bytes;
+    e->report.bytes_read = (uint64_t)stats.argument_size_in_bytes;
+    e->report.bytes_written = (uint64_t)stats.output_size_in_bytes;
+    return status;
+}
+
+static trd_status fill(const trd__pjrt_backend *backend, const trd__program *program, trd__executable *e)
+{
+    const trd__pjrt_client *c = &backend->client;
+    e->arena = trd__arena_create();
+    if (!e->arena) return TRD_NO_MEMORY;
+    e->name = e->counter.program = trd__arena_strdup(e->arena, program->name);
+    if (!e->name) return TRD_NO_MEMORY;
+    TRD_TRY(keep_slots(e, program));
+    TRD_TRY(trd__pjrt_lower(program, &e->module));
+    e->report.flops = trd__program_flops(program);
+    e->report.node_count = e->module.node_count;
+    e->report.kernel_count = 1;
+    e->report.fingerprint =
+        trd__checksum_more(trd__checksum(e->module.text, e->module.bytes), c->version, strlen(c->version));
+    e->arguments = trd__arena_alloc(e->arena, (size_t)e->module.argument_count + 1, sizeof(PJRT_Buffer *));
+    e->results = trd__arena_alloc(e->arena, (size_t)e->module.result_count + 1, sizeof(PJRT_Buffer *));
+    if (!e->arguments || !e->results) return TRD_NO_MEMORY;
+    TRD_TRY(load(c, e));
+    TRD_TRY(ask_memory(c, e));
+    trd__free(e->module.text);
+    e->module.text = NULL;
+    if (!backend->recorder) return TRD_OK;
+    const trd__label label = {.category = "program",
+                              .name = e->name,
+                              .flops = e->report.flops,
+                              .bytes_read = e->report.bytes_read,
+                              .bytes_written = e->report.bytes_written,
+                              .fingerprint = e->report.fingerprint};
+    return trd__recorder_label(backend->recorder, &label, &e->counter.label);
+}
+
+trd_status trd__pjrt_compile(const trd__pjrt_backend *backend, const trd__program *program,
+                             trd__executable **executable)
+{
+    *executable = NULL;
+    trd__executable *e = trd__calloc(1, sizeof *e);
+    if (!e) return TRD_NO_MEMORY;
+    trd_status status = fill(backend, program, e);
+    if (status) {
+        trd__pjrt_executable_free(&backend->client, e);
+        return trd__fail_in(status, "compile of \"%s\"", program->name);
+    }
+    *executable = e;
+    return TRD_OK;
+}
+
+void trd__pjrt_executable_free(const trd__pjrt_client *c, trd__executable *e)
+{
+    if (!e) return;
+    if (e->loaded)
+        (void)trd__pjrt_check(c->api,
+                              c->api->PJRT_LoadedExecutable_Destroy(
+                                  &TRD__PJRT(PJRT_LoadedExecutable_Destroy_Args, .executable = e->loaded)),
+                              "freeing an executable");
+    trd__pjrt_module_free(&e->module);
+    trd__arena_free(e->arena);
+    trd__free(e);
+}
+
+static trd_status bind_arguments(const trd__pjrt_client *c, trd__executable *e, trd__set *const *sets)
+{
+    for (int i = 0; i < e->module.argument_count; i++) {
+        const trd__pjrt_binding *from = &e->module.arguments[i];
+        trd__pjrt_set *set = (trd__pjrt_set *)sets[from->slot];
+        PJRT_Buffer **buffer = &set->buffers[from->entry];
+        if (!*buffer) TRD_TRY(trd__pjrt_buffer_create(c, &set->base.entries[from->entry], NULL, buffer));
+        e->arguments[i] = *buffer;
+    }
+    return TRD_OK;
+}
+
+trd_status trd__pjrt_dispatch(const trd__pjrt_backend *backend, trd__executable *e, trd__set *const *sets,
+                              PJRT_Event **done)
+{
+    const trd__pjrt_client *c = &backend->client;
+    *done = NULL;
+    TRD_TRY(bind_arguments(c, e, sets));
+    PJRT_ExecuteOptions options = TRD__PJRT(PJRT_ExecuteOptions);
+    PJRT_LoadedExecutable_Execute_Args execute =
+        TRD__PJRT(PJRT_LoadedExecutable_Execute_Args, .executable = e->loaded, .options = &options,
+                  .argument_lists = (PJRT_Buffer *const *const[]){e->arguments}, .num_devices = 1,
+                  .num_args = (size_t)e->module.argument_count,
+                  .output_lists = (PJRT_Buffer * *const[]){e->results}, .device_complete_events = done);
+    TRD_TRY(
+        trd__pjrt_check(c->api, c->api->PJRT_LoadedExecutable_Execute(&execute), "execute \"%s\"", e->name));
+    for (int i = 0; i < e->module.result_count; i++) {
+        const trd__pjrt_binding *to = &e->module.results[i];
+        PJRT_Buffer **buffer = &((trd__pjrt_set *)sets[to->slot])->buffers[to->entry];
+        trd__pjrt_buffer_free(c, *buffer);
+        *buffer = e->results[i];
+    }
+    return TRD_OK;
+}

@@ -1,0 +1,124 @@
+/* Opening a plugin: the file, its entry point, the version of its interface; and its errors. */
+#include "backend/pjrt/runtime/plugin.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+
+static trd_status status_of(PJRT_Error_Code code)
+{
+    switch (code) {
+    case PJRT_Error_Code_INVALID_ARGUMENT:
+    case PJRT_Error_Code_OUT_OF_RANGE:
+        return TRD_INVALID_ARGUMENT;
+    case PJRT_Error_Code_NOT_FOUND:
+        return TRD_NOT_FOUND;
+    case PJRT_Error_Code_RESOURCE_EXHAUSTED:
+        return TRD_NO_MEMORY;
+    case PJRT_Error_Code_UNIMPLEMENTED:
+        return TRD_UNSUPPORTED;
+    case PJRT_Error_Code_FAILED_PRECONDITION:
+        return TRD_STATE;
+    default:
+        return TRD_INTERNAL;
+    }
+}
+
+trd_status trd__pjrt_check(const PJRT_Api *api, PJRT_Error *error, const char *what, ...)
+{
+    if (!error) return TRD_OK;
+    char context[256];
+    va_list arguments;
+    va_start(arguments, what);
+    vsnprintf(context, sizeof context, what, arguments);
+    va_end(arguments);
+    PJRT_Error_Message_Args message = TRD__PJRT(PJRT_Error_Message_Args, .error = error);
+    api->PJRT_Error_Message(&message);
+    PJRT_Error_GetCode_Args code = TRD__PJRT(PJRT_Error_GetCode_Args, .error = error);
+    PJRT_Error *second = api->PJRT_Error_GetCode(&code);
+    trd_status status = trd__fail(second ? TRD_INTERNAL : status_of(code.code), "%s: %.*s", context,
+                                  (int)message.message_size, message.message);
+    PJRT_Error *errors[] = {error, second};
+    for (int i = 0; i < 2; i++)
+        if (errors[i]) api->PJRT_Error_Destroy(&TRD__PJRT(PJRT_Error_Destroy_Args, .error = errors[i]));
+    return status;
+}
+
+void trd__pjrt_event_free(const PJRT_Api *api, PJRT_Event *event)
+{
+    /* Nothing could be done about a failure to free. */
+    if (event)
+        (void)trd__pjrt_check(api,
+                              api->PJRT_Event_Destroy(&TRD__PJRT(PJRT_Event_Destroy_Args, .event = event)),
+                              "freeing an event");
+}
+
+trd_status trd__pjrt_await(const PJRT_Api *api, PJRT_Event *event, const char *what)
+{
+    if (!event) return TRD_OK;
+    PJRT_Event_Await_Args arguments = TRD__PJRT(PJRT_Event_Await_Args, .event = event);
+    trd_status status = trd__pjrt_check(api, api->PJRT_Event_Await(&arguments), "%s", what);
+    trd__pjrt_event_free(api, event);
+    return status;
+}
+
+/* The newest function of the interface that this backend calls. */
+#define NEWEST PJRT_Executable_GetCompiledMemoryStats
+
+static trd_status check_version(const PJRT_Api *api, const char *path)
+{
+    int major = api->pjrt_api_version.major_version, minor = api->pjrt_api_version.minor_version;
+    if (major == PJRT_API_MAJOR && api->struct_size >= offsetof(PJRT_Api, NEWEST) + sizeof api->NEWEST)
+        return TRD_OK;
+    return trd__fail(TRD_UNSUPPORTED,
+                     "backend pjrt: the plugin \"%s\" speaks version %d.%d of the PJRT interface; expected "
+                     "version %d, %d.%d or a little older; take a newer plugin",
+                     path, major, minor, PJRT_API_MAJOR, PJRT_API_MAJOR, PJRT_API_MINOR);
+}
+
+static trd_status open_library(const char *path, void **library, bool *first)
+{
+    if (!trd__file_exists(path))
+        return trd__fail(TRD_NOT_FOUND,
+                         "backend pjrt: there is no plugin \"%s\"; see pjrt_plugin_path or "
+                         "PJRT_PLUGIN_LIBRARY_PATH",
+                         path);
+    *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    *first = !*library;
+    if (*first) *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!*library)
+        return trd__fail(TRD_INVALID_ARGUMENT, "backend pjrt: \"%s\" is no plugin that can be loaded: %s",
+                         path, dlerror());
+    return TRD_OK;
+}
+
+trd_status trd__pjrt_plugin_open(const char *path, const PJRT_Api **api)
+{
+    void *library;
+    bool first;
+    *api = NULL;
+    if (!path || !*path) path = getenv("PJRT_PLUGIN_LIBRARY_PATH");
+    if (!path || !*path)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "backend pjrt: no plugin is named; set pjrt_plugin_path or the environment's "
+                         "PJRT_PLUGIN_LIBRARY_PATH to a pjrt_c_api_*.so");
+    TRD_TRY(open_library(path, &library, &first));
+    const PJRT_Api *(*get_api)(void);
+    *(void **)&get_api = dlsym(library, "GetPjrtApi");
+    const PJRT_Api *found = get_api ? get_api() : NULL;
+    trd_status status = found
+                            ? check_version(found, path)
+                            : trd__fail(TRD_INVALID_ARGUMENT, "backend pjrt: \"%s\" is no PJRT plugin: it %s",
+                                        path, get_api ? "gives no interface" : "has no function GetPjrtApi");
+    /* Only whoever loads it sets it up: that is once a process. */
+    if (!status && first && found->PJRT_Plugin_Initialize)
+        status =
+            trd__pjrt_check(found, found->PJRT_Plugin_Initialize(&TRD__PJRT(PJRT_Plugin_Initialize_Args)),
+                            "backend pjrt: setting up \"%s\"", path);
+    dlclose(library); /* counts down only: RTLD_NODELETE keeps it */
+    if (!status) *api = found;
+    return status;
+}
