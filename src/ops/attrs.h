@@ -73,6 +73,8 @@ typedef struct trd__rope_table_attr {
     trd_rope_options options;
     int64_t head_dim;
 } trd__rope_table_attr;
+/* Inverse frequency of pair i of a rotary dimension. */
+double trd__rope_frequency(const trd_rope_options *options, int64_t i, int64_t rotary);
 /* rope: x (B, T, H, D), table -> x's type; pairs (i, i + rotary / 2) of the first rotary lanes are rotated,
  * the other lanes pass. inverse: by the negative angle, which is the gradient. */
 typedef struct trd__rope_attr {

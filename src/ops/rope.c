@@ -2,6 +2,7 @@
  * every layer; it is plain (no op of the language makes a cosine), so it has no expand. The rotation of a
  * pair (a, c) is (a cos - c sin, c cos + a sin); its gradient is the rotation by the negative angle. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,20 @@ static int64_t rotary_lanes(const trd__rope_table_attr *attr)
 {
     double share = attr->options.partial_rotary_factor;
     return share > 0 ? (int64_t)((double)attr->head_dim * share) : attr->head_dim;
+}
+
+/* Inverse frequency of pair i of a rotary dimension. Llama 3.1's scaling leaves short waves alone, divides
+ * long ones by the factor and blends linearly in between. */
+double trd__rope_frequency(const trd_rope_options *o, int64_t i, int64_t rotary)
+{
+    double f = pow(o->theta, -2.0 * (double)i / (double)rotary);
+    if (o->scaling == TRD_ROPE_LINEAR) return f / o->factor;
+    if (o->scaling != TRD_ROPE_LLAMA3) return f;
+    double turns = o->original_max_position_embeddings * f / (2.0 * 3.14159265358979323846);
+    if (turns < o->low_freq_factor) return f / o->factor;
+    if (turns > o->high_freq_factor) return f;
+    double blend = (turns - o->low_freq_factor) / (o->high_freq_factor - o->low_freq_factor);
+    return (1.0 - blend) * f / o->factor + blend * f;
 }
 
 static trd_status table_infer(const trd_node *n, trd__type *results)

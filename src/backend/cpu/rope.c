@@ -6,27 +6,13 @@
 
 enum { TABLE_GRAIN = 16 };
 
-/* Inverse frequency of pair i of a rotary dimension. Llama 3.1's scaling leaves short waves alone, divides
- * long ones by the factor and blends linearly in between. */
-static double frequency(const trd_rope_options *o, int64_t i, int64_t rotary)
-{
-    double f = pow(o->theta, -2.0 * (double)i / (double)rotary);
-    if (o->scaling == TRD_ROPE_LINEAR) return f / o->factor;
-    if (o->scaling != TRD_ROPE_LLAMA3) return f;
-    double turns = o->original_max_position_embeddings * f / (2.0 * 3.14159265358979323846);
-    if (turns < o->low_freq_factor) return f / o->factor;
-    if (turns > o->high_freq_factor) return f;
-    double blend = (turns - o->low_freq_factor) / (o->high_freq_factor - o->low_freq_factor);
-    return (1.0 - blend) * f / o->factor + blend * f;
-}
-
 static trd_status plan_table(const trd_node *n, trd__cpu_plan *plan)
 {
     const trd__rope_table_attr *attr = n->attr;
     int64_t pairs = n->results[0].shape.dim[2];
     double *frequencies = trd__arena_alloc(plan->arena, (size_t)pairs, sizeof *frequencies);
     if (!frequencies) return TRD_NO_MEMORY;
-    for (int64_t i = 0; i < pairs; i++) frequencies[i] = frequency(&attr->options, i, 2 * pairs);
+    for (int64_t i = 0; i < pairs; i++) frequencies[i] = trd__rope_frequency(&attr->options, i, 2 * pairs);
     plan->state = frequencies;
     return TRD_OK;
 }

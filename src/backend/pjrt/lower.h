@@ -1,9 +1,9 @@
 /* From a program to StableHLO text: what compile and the dump command ask of the lowering. Knows nothing of a
  * plugin, so that it is built and tested where there is none.
  *
- * The function @main takes an argument for each entry that is read, slots in order and entries in order within
- * a slot, and returns the program's outputs in the order of program->outputs. Where an output replaces an
- * entry that is also read, that argument carries tf.aliasing_output and is donated. */
+ * The function @main takes an argument for each entry that is read, slots in order and entries in order
+ * within a slot, and returns the program's outputs in the order of program->outputs. Where an output replaces
+ * an entry that is also read, that argument carries tf.aliasing_output and is donated. */
 #ifndef TRD_BACKEND_PJRT_LOWER_H
 #define TRD_BACKEND_PJRT_LOWER_H
 

@@ -1,0 +1,88 @@
+/* What the lowering of each op writes with: values that know their type, lines of text, and the tables of
+ * rows. Every line is `%name = ... : type loc("node/op")`; a node's first line carries the node's name and
+ * number, later ones a running number behind a point, so that no two values share a name.
+ *
+ * A failure (out of memory) is kept in the emitter and makes everything after it a no-op. */
+#ifndef TRD_BACKEND_PJRT_EMIT_H
+#define TRD_BACKEND_PJRT_EMIT_H
+
+#include <stdarg.h>
+
+#include "base/arena.h"
+#include "ops/attrs.h"
+
+/* A value of the module. */
+typedef struct trd__hlo {
+    const char *name, *type; /* "%x_3", "tensor<2x3xf32>" */
+    trd_dtype dtype;
+    trd_shape shape;
+} trd__hlo;
+
+typedef struct trd__emitter {
+    trd__arena *arena; /* names and types */
+    char *text;        /* ends with a zero byte */
+    size_t bytes, capacity;
+    trd_status status;
+    const trd_node *node; /* being lowered */
+    const char *name;     /* of its first line, with the node's number */
+    int lines;            /* it has so far */
+    trd__hlo **values;    /* by node and result */
+} trd__emitter;
+
+/* One op: lower fills results, one for each result of n. */
+typedef struct trd__pjrt_op trd__pjrt_op;
+struct trd__pjrt_op {
+    const trd_op *op;
+    void (*lower)(trd__emitter *e, const trd_node *n, const trd__pjrt_op *row, trd__hlo *results);
+    const char *hlo; /* what the op is called there, where lower asks for it */
+    bool wide;       /* narrow floats are computed in float32 */
+};
+
+/* The row of an op; NULL: it has none. */
+const trd__pjrt_op *trd__pjrt_find(const trd_op *op);
+
+/* elementwise.c: the lowering of most elementwise ops. */
+void trd__pjrt_elementwise(trd__emitter *e, const trd_node *n, const trd__pjrt_op *row, trd__hlo *results);
+
+/* -- text.c -- */
+
+void trd__emit_text(trd__emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void trd__emit_text_list(trd__emitter *e, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
+/* A value's text pieces. All live as long as the emitter's arena. */
+const char *trd__hlo_type(trd__emitter *e, trd_dtype dtype, const trd_shape *shape);
+const char *trd__hlo_element(trd_dtype dtype);                                  /* "f32", "i1" */
+const char *trd__hlo_literal(trd__emitter *e, trd_dtype dtype, double value);   /* "1.5e+00", "0x7F800000" */
+const char *trd__hlo_list(trd__emitter *e, const int64_t *numbers, int count);  /* "0, 2" */
+const char *trd__hlo_name(trd__emitter *e, const char *base, int number);       /* "%base_12" */
+const char *trd__hlo_word(trd__emitter *e, const char *name);                   /* name as an identifier */
+const char *trd__hlo_names(trd__emitter *e, const trd__hlo *values, int count); /* "%a_1, %b_2" */
+const char *trd__hlo_text(trd__emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The signature of the line: "(operand types) -> type". */
+const char *trd__hlo_signature(trd__emitter *e, const trd__hlo *operands, int count, const char *type);
+
+/* -- emit.c -- */
+
+/* Operand i of n as a value. */
+trd__hlo trd__hlo_operand(const trd__emitter *e, const trd_node *n, int i);
+
+/* A line of any form: format and what follows give all between "=" and the signature. */
+trd__hlo trd__emit(trd__emitter *e, trd_dtype dtype, const trd_shape *shape, const trd__hlo *operands,
+                   int count, const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* `stablehlo.WORD operands` whose result has the first operand's type. */
+trd__hlo trd__emit_elementwise(trd__emitter *e, const char *word, const trd__hlo *operands, int count);
+
+/* Compositions; each gives x itself where nothing would change. */
+trd__hlo trd__hlo_convert(trd__emitter *e, trd__hlo x, trd_dtype dtype);
+trd__hlo trd__hlo_reshape(trd__emitter *e, trd__hlo x, const trd_shape *shape);
+/* Axis i of x becomes axis axes[i] of shape; lengths are equal or 1. */
+trd__hlo trd__hlo_broadcast(trd__emitter *e, trd__hlo x, const trd_shape *shape, const int64_t *axes);
+trd__hlo trd__hlo_fill(trd__emitter *e, trd_dtype dtype, const trd_shape *shape, double value);
+trd__hlo trd__hlo_iota(trd__emitter *e, trd_dtype dtype, const trd_shape *shape, int axis);
+/* word: "add", "maximum". The reduced axes go. */
+trd__hlo trd__hlo_reduce(trd__emitter *e, const char *word, trd__hlo x, unsigned axes_mask, double start);
+
+/* Whether operand i of n is a constant 0 of any shape: an accumulator that starts from zero. */
+bool trd__hlo_is_zero(const trd_node *n, int i);
+
+#endif

@@ -1,0 +1,198 @@
+/* The frame of the lowering: a private copy of the program in ops that have a row, the arguments and results
+ * of @main, and the nodes in order. See lower.h. */
+#include "backend/pjrt/lower.h"
+
+#include <string.h>
+
+#include "backend/pjrt/emit.h"
+#include "base/alloc.h"
+#include "graph/passes.h"
+
+#define TRD_OP(name, family) extern const trd__pjrt_op trd__pjrt_##family[];
+#include "ops/ops.def"
+#undef TRD_OP
+
+static const struct {
+    const trd_op *op;
+    const trd__pjrt_op *family;
+} ops[] = {
+#define TRD_OP(name, family) {&trd__op_##name, trd__pjrt_##family},
+#include "ops/ops.def"
+#undef TRD_OP
+};
+
+const trd__pjrt_op *trd__pjrt_find(const trd_op *op)
+{
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        if (ops[i].op != op) continue;
+        for (const trd__pjrt_op *row = ops[i].family; row->op; row++)
+            if (row->op == op) return row;
+    }
+    return NULL;
+}
+
+static bool has_row(const trd_node *n, void *user)
+{
+    (void)user;
+    return trd__pjrt_find(n->op) != NULL;
+}
+
+static trd_status run_passes(trd__program *program)
+{
+    TRD_TRY(trd__dce(program));
+    TRD_TRY(trd__cse(program));
+    TRD_TRY(trd__expand(program, has_row, NULL));
+    TRD_TRY(trd__cse(program));
+    TRD_TRY(trd__fuse_accumulate(program));
+    TRD_TRY(trd__dce(program));
+    return trd__verify(program);
+}
+
+/* Number of the output that writes the entry, -1. */
+static int output_of(const trd__program *program, int slot, int entry)
+{
+    for (int i = 0; i < program->output_count; i++)
+        if (program->outputs[i].slot == slot && program->outputs[i].entry == entry) return i;
+    return -1;
+}
+
+static trd_status bind(const trd__program *program, trd__pjrt_module *module)
+{
+    int leaves = 0;
+    for (int s = 0; s < program->slot_count; s++)
+        for (int i = 0; i < program->slots[s].entry_count; i++)
+            leaves += !trd_is_null(program->slots[s].leaves[i]);
+    module->arguments = trd__calloc((size_t)leaves + 1, sizeof *module->arguments);
+    module->results = trd__calloc((size_t)program->output_count + 1, sizeof *module->results);
+    if (!module->arguments || !module->results) return TRD_NO_MEMORY;
+    module->result_count = program->output_count;
+    for (int i = 0; i < program->output_count; i++)
+        module->results[i] =
+            (trd__pjrt_binding){program->outputs[i].slot, program->outputs[i].entry, .alias = -1};
+    for (int s = 0; s < program->slot_count; s++)
+        for (int i = 0; i < program->slots[s].entry_count; i++) {
+            if (trd_is_null(program->slots[s].leaves[i])) continue;
+            int result = output_of(program, s, i);
+            if (result >= 0) module->results[result].alias = module->argument_count;
+            module->arguments[module->argument_count++] = (trd__pjrt_binding){s, i, .alias = result};
+        }
+    return TRD_OK;
+}
+
+static void emit_arguments(trd__emitter *e, const trd__program *program, const trd__pjrt_module *module)
+{
+    for (int i = 0; i < module->argument_count; i++) {
+        const trd__pjrt_binding *argument = &module->arguments[i];
+        const trd__slot *slot = &program->slots[argument->slot];
+        const trd_node *leaf = slot->leaves[argument->entry].node;
+        const char *label =
+            trd__hlo_word(e, trd__hlo_text(e, "%s.%s", slot->name, slot->entries[argument->entry].name));
+        const trd__type *type = &leaf->results[0];
+        trd__hlo value = {.name = trd__hlo_name(e, label, leaf->id),
+                          .type = trd__hlo_type(e, type->dtype, &type->shape),
+                          .dtype = type->dtype,
+                          .shape = type->shape};
+        e->values[leaf->id][0] = value;
+        trd__emit_text(e, "%s\n      %s: %s", i ? "," : "", value.name, value.type);
+        if (argument->alias >= 0) trd__emit_text(e, " {tf.aliasing_output = %d : i32}", argument->alias);
+        trd__emit_text(e, " loc(\"%s\")", label);
+    }
+}
+
+static void emit_result_types(trd__emitter *e, const trd__program *program)
+{
+    for (int i = 0; i < program->output_count; i++) {
+        const trd__output *o = &program->outputs[i];
+        const trd__slot *slot = &program->slots[o->slot];
+        const trd__type *type = trd__type_of(o->value);
+        trd__emit_text(e, "\n      %s%s // %s.%s", trd__hlo_type(e, type->dtype, &type->shape),
+                       i + 1 < program->output_count ? "," : "", trd__hlo_word(e, slot->name),
+                       trd__hlo_word(e, slot->entries[o->entry].name));
+    }
+}
+
+static void emit_return(trd__emitter *e, const trd__program *program)
+{
+    const char *separator = " ";
+    trd__emit_text(e, "    return");
+    for (int i = 0; i < program->output_count; i++, separator = ", ") {
+        trd_value v = program->outputs[i].value;
+        trd__emit_text(e, "%s%s", separator, e->values[v.node->id][v.result].name);
+    }
+    separator = " : ";
+    for (int i = 0; i < program->output_count; i++, separator = ", ") {
+        trd_value v = program->outputs[i].value;
+        trd__emit_text(e, "%s%s", separator, e->values[v.node->id][v.result].type);
+    }
+    trd__emit_text(e, " loc(\"results\")\n");
+}
+
+static trd_status emit_node(trd__emitter *e, const trd_node *n)
+{
+    if (n->op == &trd__op_input) return TRD_OK;
+    const trd__pjrt_op *row = trd__pjrt_find(n->op);
+    if (!row)
+        return trd__fail(TRD_UNSUPPORTED,
+                         "lowering %s \"%s\": expected an op with a StableHLO form or an "
+                         "expansion, found neither",
+                         n->op->name, n->name ? n->name : "");
+    e->node = n;
+    e->lines = 0;
+    e->name = trd__hlo_name(e, n->name ? n->name : n->op->name, n->id);
+    row->lower(e, n, row, e->values[n->id]);
+    return e->status;
+}
+
+static trd_status emit_module(trd__emitter *e, const trd__program *program, const trd__pjrt_module *module)
+{
+    const trd_graph *graph = &program->builder->graph;
+    e->values = trd__arena_alloc(e->arena, (size_t)graph->node_count + 1, sizeof *e->values);
+    if (!e->values) return TRD_NO_MEMORY;
+    for (int i = 0; i < graph->node_count; i++) {
+        e->values[i] = trd__arena_alloc(e->arena, (size_t)graph->nodes[i]->result_count, sizeof **e->values);
+        if (!e->values[i]) return TRD_NO_MEMORY;
+    }
+    const char *name = trd__hlo_word(e, program->name);
+    trd__emit_text(e, "module @%s {\n  func.func public @main(", name);
+    emit_arguments(e, program, module);
+    trd__emit_text(e, "\n  ) -> (");
+    emit_result_types(e, program);
+    trd__emit_text(e, "\n  ) {\n");
+    for (int i = 0; i < graph->node_count; i++) TRD_TRY(emit_node(e, graph->nodes[i]));
+    emit_return(e, program);
+    trd__emit_text(e, "  } loc(\"%s\")\n} loc(\"%s\")\n", name, name);
+    return e->status;
+}
+
+static trd_status lower(trd__program *program, trd__pjrt_module *module)
+{
+    TRD_TRY(run_passes(program));
+    TRD_TRY(bind(program, module));
+    trd__emitter e = {.arena = trd__arena_create()};
+    if (!e.arena) return TRD_NO_MEMORY;
+    trd_status status = emit_module(&e, program, module);
+    trd__arena_free(e.arena);
+    module->text = e.text;
+    module->bytes = e.bytes;
+    module->node_count = program->builder->graph.node_count;
+    return status;
+}
+
+trd_status trd__pjrt_lower(const trd__program *program, trd__pjrt_module *module)
+{
+    *module = (trd__pjrt_module){0};
+    trd__program *copy;
+    TRD_TRY(trd__program_copy(program, &copy));
+    trd_status status = lower(copy, module);
+    trd__program_free(copy);
+    if (status != TRD_OK) trd__pjrt_module_free(module);
+    return status;
+}
+
+void trd__pjrt_module_free(trd__pjrt_module *module)
+{
+    trd__free(module->text);
+    trd__free(module->arguments);
+    trd__free(module->results);
+    *module = (trd__pjrt_module){0};
+}

@@ -1,0 +1,32 @@
+/* Lowering of the matrix product: one dot_general on the operands as they are stored. Products of narrow
+ * floats are summed in float32 and rounded once, behind the accumulator if there is one. */
+#include "backend/pjrt/emit.h"
+#include "ops/rules.h"
+
+static void lower_matmul(trd__emitter *e, const trd_node *n, const trd__pjrt_op *row, trd__hlo *results)
+{
+    (void)row;
+    const trd__matmul_attr *attr = n->attr;
+    trd__hlo operands[2] = {trd__hlo_operand(e, n, 0), trd__hlo_operand(e, n, 1)};
+    int x_rank = operands[0].shape.rank, y_rank = operands[1].shape.rank;
+    bool batched = y_rank > 2;
+    int64_t batch[TRD_MAX_RANK];
+    for (int i = 0; i < x_rank; i++) batch[i] = i;
+    const char *axes = trd__hlo_list(e, batch, batched ? x_rank - 2 : 0);
+    trd_dtype wide = trd__compute_dtype(operands[0].dtype);
+    trd__hlo product =
+        trd__emit(e, wide, &n->results[0].shape, operands, 2,
+                  "stablehlo.dot_general %s, %s, %s%s%s%s%scontracting_dims = [%d] x [%d]", operands[0].name,
+                  operands[1].name, batched ? "batching_dims = [" : "", batched ? axes : "",
+                  batched ? "] x [" : "", batched ? axes : "", batched ? "], " : "",
+                  x_rank - (attr->transpose_x ? 2 : 1), y_rank - (attr->transpose_y ? 1 : 2));
+    if (n->input_count > 2 && !trd__hlo_is_zero(n, 2)) {
+        trd_dtype sum = attr->dtype == TRD_F64 ? TRD_F64 : wide;
+        trd__hlo pair[2] = {trd__hlo_convert(e, trd__hlo_operand(e, n, 2), sum),
+                            trd__hlo_convert(e, product, sum)};
+        product = trd__emit_elementwise(e, "add", pair, 2);
+    }
+    results[0] = trd__hlo_convert(e, product, attr->dtype);
+}
+
+const trd__pjrt_op trd__pjrt_matmul[] = {{.op = &trd__op_matmul, .lower = lower_matmul}, {0}};
