@@ -1,4 +1,4 @@
-/* Executing on the CPU backend: results, updates in place, swaps, accumulators from zero, order, events, sets
+/* Executing on a backend: results, updates in place, swaps, accumulators from zero, order, events, sets
  * and the sticky error. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,6 +122,7 @@ static void accumulates(void **state)
 static void keeps_the_first_error(void **state)
 {
     (void)state;
+    test_cpu_only();
     trd__program *p = program_of("lookup");
     trd__entry inputs[] = {test_entry("table", TRD_F32, TRD__SHAPE(4, 2)),
                            test_entry("ids", TRD_I32, TRD__SHAPE(3))};
@@ -195,6 +196,7 @@ static void count_line(void *user, trd_log_level level, const char *line)
 static void explains_kernel_choice(void **state)
 {
     (void)state;
+    test_cpu_only();
     int lines = 0;
     trd__backend_options options = {.threads = 1, .log = {count_line, &lines}};
     trd__backend *backend;
@@ -224,7 +226,7 @@ static void refuses_what_does_not_fit(void **state)
     assert_int_equal(trd__backend_create(&(trd__backend_options){.name = "tpu"}, &backend),
                      TRD_INVALID_ARGUMENT);
     assert_non_null(strstr(trd_error_message(), "cpu"));
-    assert_int_equal(trd__backend_create(&(trd__backend_options){.cpu_isa = "mmx"}, &backend),
+    assert_int_equal(trd__backend_create(&(trd__backend_options){.name = "cpu", .cpu_isa = "mmx"}, &backend),
                      TRD_INVALID_ARGUMENT);
     trd__program *p = program_of("copy");
     trd__entry entries[] = {test_entry("x", TRD_F32, TRD__SHAPE(4)), test_entry("y", TRD_F32, TRD__SHAPE(4))};

@@ -3,6 +3,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -10,6 +12,17 @@
 #include "base/dtype.h"
 #include "base/rng.h"
 #include "base/shape.h"
+
+const char *test_backend_name(void)
+{
+    const char *name = getenv("TRD_TEST_BACKEND");
+    return name && *name ? name : "cpu";
+}
+
+void test_cpu_only(void)
+{
+    if (strcmp(test_backend_name(), "cpu") != 0) skip();
+}
 
 trd__backend *test_backend(int threads)
 {
@@ -19,7 +32,7 @@ trd__backend *test_backend(int threads)
 trd__backend *test_backend_isa(int threads, const char *isa)
 {
     trd__backend *backend;
-    trd__backend_options options = {.name = "cpu", .threads = threads, .cpu_isa = isa};
+    trd__backend_options options = {.name = test_backend_name(), .threads = threads, .cpu_isa = isa};
     trd_status status = trd__backend_create(&options, &backend);
     if (status) fail_msg("backend: %s", trd_error_message());
     return backend;

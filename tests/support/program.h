@@ -4,7 +4,11 @@
 
 #include "backend/backend.h"
 
-/* A CPU backend with `threads` workers; fails the test when it cannot be made. */
+/* The backend that the environment's TRD_TEST_BACKEND names, "cpu" when it names none. */
+const char *test_backend_name(void);
+/* Skips the running test, which is of the CPU backend's own ways, under another backend. */
+void test_cpu_only(void);
+/* That backend with `threads` workers; fails the test when it cannot be made. */
 trd__backend *test_backend(int threads);
 trd__backend *test_backend_isa(int threads, const char *isa); /* NULL: the best */
 trd__executable *test_compile(trd__backend *backend, const trd__program *program, bool reference);

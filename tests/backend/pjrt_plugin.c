@@ -1,0 +1,97 @@
+/* Opening a plugin: every way it can be wrong has its own status and says what to do; a good one can be
+ * opened again and again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "backend/pjrt/runtime/pjrt.h"
+
+static void refuses(const char *path, trd_status expected, const char *message)
+{
+    trd__backend *backend;
+    trd__backend_options options = {.name = "pjrt", .plugin_path = path};
+    assert_int_equal(trd__backend_create(&options, &backend), expected);
+    assert_null(backend);
+    if (!strstr(trd_error_message(), message)) fail_msg("%s", trd_error_message());
+}
+
+static void refuses_what_is_no_plugin(void **state)
+{
+    (void)state;
+    char *kept = getenv("PJRT_PLUGIN_LIBRARY_PATH");
+    kept = kept ? strdup(kept) : NULL;
+    unsetenv("PJRT_PLUGIN_LIBRARY_PATH");
+    refuses(NULL, TRD_INVALID_ARGUMENT, "set pjrt_plugin_path or the environment's PJRT_PLUGIN_LIBRARY_PATH");
+    refuses("no/such.so", TRD_NOT_FOUND, "there is no plugin \"no/such.so\"");
+    setenv("PJRT_PLUGIN_LIBRARY_PATH", "from/environment.so", 1);
+    refuses(NULL, TRD_NOT_FOUND, "there is no plugin \"from/environment.so\"");
+    refuses("CMakeLists.txt", TRD_INVALID_ARGUMENT, "\"CMakeLists.txt\" is no plugin that can be loaded: ");
+    refuses(TRD_NO_PLUGIN, TRD_INVALID_ARGUMENT, "is no PJRT plugin: it has no function GetPjrtApi");
+    if (kept) setenv("PJRT_PLUGIN_LIBRARY_PATH", kept, 1);
+    free(kept);
+}
+
+static void refuses_a_broken_plugin(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind;
+        trd_status status;
+        const char *message;
+    } cases[] = {
+        {"old", TRD_UNSUPPORTED, "speaks version 0.7 of the PJRT interface; expected version 0, 0."},
+        {"no_client", TRD_NO_MEMORY, "creating a client: the fake device is on fire"},
+        {"no_device", TRD_NOT_FOUND, "the plugin for fake has no device in this process"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("TRD_FAKE_PLUGIN", cases[i].kind, 1);
+        refuses(TRD_A_PLUGIN, cases[i].status, cases[i].message);
+    }
+}
+
+/* A serialized CompileOptionsProto, field by field: what XLA ends the process over when it is empty. */
+static void writes_compile_options(void **state)
+{
+    (void)state;
+    static const unsigned char expected[] = {
+        0x1a, 26,                                                 /* 3: build options */
+        0x08, 255, 255,  255, 255,  255, 255,  255, 255,  255, 1, /* 1: device -1 */
+        0x20, 1,   0x28, 1,                                       /* 4, 5: replicas, partitions */
+        0x4a, 9,   0x08, 1,   0x10, 1,   0x1a, 3,   0x08, 172, 2  /* 9: the assignment, device 300 */
+    };
+    unsigned char found[TRD__PJRT_OPTIONS_BYTES];
+    size_t size = trd__pjrt_compile_options(300, found);
+    assert_int_equal(size, sizeof expected);
+    assert_memory_equal(found, expected, sizeof expected);
+}
+
+static void opens_again_and_again(void **state)
+{
+    (void)state;
+    if (!getenv("PJRT_PLUGIN_LIBRARY_PATH")) {
+        print_message("no plugin: run tools/fetch-pjrt or set PJRT_PLUGIN_LIBRARY_PATH\n");
+        skip();
+    }
+    for (int i = 0; i < 3; i++) {
+        trd__backend *backend;
+        trd_status status = trd__backend_create(&(trd__backend_options){.name = "pjrt"}, &backend);
+        if (status) fail_msg("%s", trd_error_message());
+        assert_string_equal(backend->table->name, "pjrt");
+        assert_true(backend->table->stats(backend).workers > 0);
+        trd__backend_free(backend);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_what_is_no_plugin), cmocka_unit_test(refuses_a_broken_plugin),
+        cmocka_unit_test(writes_compile_options), cmocka_unit_test(opens_again_and_again)};
+    return cmocka_run_group_tests_name("backend/pjrt_plugin", tests, NULL, NULL);
+}

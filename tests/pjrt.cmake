@@ -1,0 +1,32 @@
+# Tests of the backend "pjrt": its own, and tests that run once more with it as their backend. They need the plugin
+# that tools/fetch-pjrt takes, or the one named in PJRT_PLUGIN_LIBRARY_PATH; without one they are skipped.
+set(TRD_PJRT_AGAIN backend/execute)
+
+find_file(PJRT_PLUGIN pjrt_c_api_cpu_plugin.so HINTS ${CMAKE_SOURCE_DIR}/.pjrt ENV PJRT_PLUGIN_FOLDER NO_DEFAULT_PATH)
+if(TRD_PJRT)
+  foreach(name plugin no_plugin)
+    add_library(trd_fake_${name} MODULE support/plugins/fake_plugin.c)
+    target_include_directories(trd_fake_${name} SYSTEM PRIVATE ${PJRT_INCLUDE_DIR})
+  endforeach()
+  target_compile_definitions(trd_fake_no_plugin PRIVATE TRD_NO_ENTRY)
+  target_compile_definitions(test_backend_pjrt_plugin PRIVATE
+    TRD_A_PLUGIN="$<TARGET_FILE:trd_fake_plugin>" TRD_NO_PLUGIN="$<TARGET_FILE:trd_fake_no_plugin>")
+  add_dependencies(test_backend_pjrt_plugin trd_fake_plugin trd_fake_no_plugin)
+  foreach(name plugin queue)
+    target_include_directories(test_backend_pjrt_${name} SYSTEM PRIVATE ${PJRT_INCLUDE_DIR})
+  endforeach()
+endif()
+if(TRD_PJRT AND PJRT_PLUGIN)
+  set_tests_properties(backend/pjrt_plugin PROPERTIES ENVIRONMENT PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN})
+endif()
+foreach(name ${TRD_PJRT_AGAIN})
+  string(REPLACE "/" "_" target "test_${name}")
+  if(TRD_PJRT AND PJRT_PLUGIN)
+    add_test(NAME pjrt/${name} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    set_tests_properties(pjrt/${name} PROPERTIES
+      ENVIRONMENT "TRD_TEST_BACKEND=pjrt;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
+  else()
+    add_test(NAME pjrt/${name} COMMAND sh -c "echo 'no plugin: run tools/fetch-pjrt and configure again'; exit 77")
+    set_tests_properties(pjrt/${name} PROPERTIES SKIP_RETURN_CODE 77)
+  endif()
+endforeach()
