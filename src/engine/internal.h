@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "checkpoint/weights.h"
+#include "engine/visit.h"
 #include "formats/json.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
@@ -288,6 +289,8 @@ struct trd_engine {
     trd__profiler *profiler;                    /* NULL: off */
     trd__saver *saver;                          /* NULL: checkpointing off */
     const char **saved_names[TRD__STATE_ROLES]; /* tensor names in checkpoints, made on the first save */
+    trd__program_visitor visit; /* takes programs instead of the compiler; NULL: they are compiled */
+    void *visit_user;
     bool finish_saved_step; /* the last checkpoint is inside a step: its end is saved whatever the period */
 };
 

@@ -138,6 +138,7 @@ static trd_status finish(trd__trace *trace, trd__program_kind kind, trd__compile
     compiled->flops = trd__program_flops(program);
     compiled->flops_per_weighted_row = head_flops_per_row(program);
     if (trace->differentiated) TRD_TRY(trd__remat(program, policies[engine->options.remat_policy]));
+    if (engine->visit) return engine->visit(program, engine->visit_user);
     const trd__backend_table *table = engine->backend->table;
     TRD_TRY(table->compile(engine->backend, program, &(trd__compile_options){0}, &compiled->executable));
     compiled->memory = table->memory(compiled->executable);
@@ -295,7 +296,8 @@ void trd__programs_drop(trd_engine *engine, const char *why)
     while (engine->updates) {
         trd__update *u = engine->updates;
         engine->updates = u->next;
-        engine->backend->table->executable_free(engine->backend, u->compiled.executable);
+        if (u->compiled.executable)
+            engine->backend->table->executable_free(engine->backend, u->compiled.executable);
         trd__free(u);
     }
 }

@@ -1,5 +1,6 @@
 /* Replaces ops a backend has no kernel for by their definitions in plainer ops, until only ops it keeps (or
- * ops without a definition) are left. What an expansion adds inherits the node's name and its part. */
+ * ops without a definition) are left. What an expansion adds inherits the node's name,
+ * or without one the op's, and its part. */
 #include "base/shape.h"
 #include "graph/passes.h"
 #include "graph/rewrite.h"
@@ -28,7 +29,7 @@ static trd_status expand_node(trd__rewrite *rewrite, const trd_node *n)
         trd_node *added = graph->nodes[i];
         added->forward = n->forward;
         added->recomputed = n->recomputed;
-        if (!added->name) added->name = n->name;
+        if (!added->name) added->name = n->name ? n->name : n->op->name;
     }
     for (int r = 0; r < n->result_count; r++) {
         TRD_TRY(check_result(n, r, results[r]));

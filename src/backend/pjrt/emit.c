@@ -2,12 +2,6 @@
 #include "backend/pjrt/emit.h"
 #include "base/shape.h"
 
-trd__hlo trd__hlo_operand(const trd__emitter *e, const trd_node *n, int i)
-{
-    trd_value v = n->inputs[i];
-    return e->values[v.node->id][v.result];
-}
-
 /* The value of the next line, and the line's beginning. */
 static trd__hlo begin_line(trd__emitter *e, trd_dtype dtype, const trd_shape *shape)
 {
@@ -49,6 +43,15 @@ trd__hlo trd__emit_elementwise(trd__emitter *e, const char *word, const trd__hlo
     for (int i = 0; i < count; i++) trd__emit_text(e, "%s %s", i ? "," : "", operands[i].name);
     end_line(e, value.type);
     return value;
+}
+
+trd__hlo trd__hlo_operand(trd__emitter *e, const trd_node *n, int i)
+{
+    trd_value v = n->inputs[i];
+    trd__hlo value = e->values[v.node->id][v.result], *kept = &e->kept[v.node->id][v.result];
+    if (!n->recomputed || v.node->recomputed || v.node->op->flags & TRD__OP_LEAF) return value;
+    if (!kept->name) *kept = trd__emit_elementwise(e, "optimization_barrier", &value, 1);
+    return *kept;
 }
 
 trd__hlo trd__hlo_convert(trd__emitter *e, trd__hlo x, trd_dtype dtype)

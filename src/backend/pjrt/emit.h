@@ -27,6 +27,7 @@ typedef struct trd__emitter {
     const char *name;     /* of its first line, with the node's number */
     int lines;            /* it has so far */
     trd__hlo **values;    /* by node and result */
+    trd__hlo **kept;      /* the same behind a barrier, for what is computed again; no name: not yet */
 } trd__emitter;
 
 /* One op: lower fills results, one for each result of n. */
@@ -63,8 +64,9 @@ const char *trd__hlo_signature(trd__emitter *e, const trd__hlo *operands, int co
 
 /* -- emit.c -- */
 
-/* Operand i of n as a value. */
-trd__hlo trd__hlo_operand(const trd__emitter *e, const trd_node *n, int i);
+/* Operand i of n as a value. What is computed again reads what was kept for it behind a barrier: else XLA
+ * would see the same computation twice and keep its first result. */
+trd__hlo trd__hlo_operand(trd__emitter *e, const trd_node *n, int i);
 
 /* A line of any form: format and what follows give all between "=" and the signature. */
 trd__hlo trd__emit(trd__emitter *e, trd_dtype dtype, const trd_shape *shape, const trd__hlo *operands,

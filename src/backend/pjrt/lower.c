@@ -143,15 +143,21 @@ static trd_status emit_node(trd__emitter *e, const trd_node *n)
     return e->status;
 }
 
+static trd_status make_table(trd__emitter *e, const trd_graph *graph, trd__hlo ***table)
+{
+    *table = trd__arena_alloc(e->arena, (size_t)graph->node_count + 1, sizeof **table);
+    for (int i = 0; *table && i < graph->node_count; i++) {
+        (*table)[i] = trd__arena_alloc(e->arena, (size_t)graph->nodes[i]->result_count, sizeof ***table);
+        if (!(*table)[i]) return TRD_NO_MEMORY;
+    }
+    return *table ? TRD_OK : TRD_NO_MEMORY;
+}
+
 static trd_status emit_module(trd__emitter *e, const trd__program *program, const trd__pjrt_module *module)
 {
     const trd_graph *graph = &program->builder->graph;
-    e->values = trd__arena_alloc(e->arena, (size_t)graph->node_count + 1, sizeof *e->values);
-    if (!e->values) return TRD_NO_MEMORY;
-    for (int i = 0; i < graph->node_count; i++) {
-        e->values[i] = trd__arena_alloc(e->arena, (size_t)graph->nodes[i]->result_count, sizeof **e->values);
-        if (!e->values[i]) return TRD_NO_MEMORY;
-    }
+    TRD_TRY(make_table(e, graph, &e->values));
+    TRD_TRY(make_table(e, graph, &e->kept));
     const char *name = trd__hlo_word(e, program->name);
     trd__emit_text(e, "module @%s {\n  func.func public @main(", name);
     emit_arguments(e, program, module);
