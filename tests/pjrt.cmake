@@ -19,10 +19,17 @@ endif()
 if(TRD_PJRT AND PJRT_PLUGIN)
   set_tests_properties(backend/pjrt_plugin PROPERTIES ENVIRONMENT PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN})
 endif()
+# The op cases have a mode of their own.
+set(TRD_PJRT_OPS leaf unary binary compare reduce shape index matmul accumulate rms_norm swiglu rope dropout attention
+  token_logprobs)
+foreach(name ${TRD_PJRT_OPS})
+  list(APPEND TRD_PJRT_AGAIN ops/${name})
+  set(TRD_PJRT_ARGUMENTS_ops/${name} --mode pjrt)
+endforeach()
 foreach(name ${TRD_PJRT_AGAIN})
   string(REPLACE "/" "_" target "test_${name}")
   if(TRD_PJRT AND PJRT_PLUGIN)
-    add_test(NAME pjrt/${name} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    add_test(NAME pjrt/${name} COMMAND ${target} ${TRD_PJRT_ARGUMENTS_${name}} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
     set_tests_properties(pjrt/${name} PROPERTIES
       ENVIRONMENT "TRD_TEST_BACKEND=pjrt;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
   else()

@@ -27,6 +27,7 @@ typedef struct variant {
     trd_dtype dtype;
     trd_dtype accumulator; /* TRD_DTYPE_COUNT: the operand's */
     bool reference, fuse, expand, accumulate;
+    bool xla;        /* the backend "pjrt" */
     const char *isa; /* NULL: the best */
     int threads;     /* 0: one */
 } variant;
@@ -38,7 +39,8 @@ typedef struct test_context {
     const char *program;
 } test_context;
 
-static const char *const mode_names[OP_MODES] = {"fast", "differences", "expand", "accumulate", "repeat"};
+static const char *const mode_names[OP_MODES] = {"fast",       "differences", "expand",
+                                                 "accumulate", "repeat",      "pjrt"};
 static const char *const isa_names[] = {"baseline", "avx2", "avx512"};
 
 /* -- building -- */
@@ -48,6 +50,13 @@ static int operand_count(const op_case *c)
     int count = 0;
     while (count < OP_OPERANDS && c->operands[count].name) count++;
     return count;
+}
+
+static bool differentiable(const op_case *c)
+{
+    for (int i = 0; i < operand_count(c); i++)
+        if (c->operands[i].gradient) return true;
+    return false;
 }
 
 static small_tensor fill_tensor(const char *name, trd_dtype dtype, trd_shape shape, const op_operand *how,
@@ -156,12 +165,18 @@ static void build_variant(const test_context *t, const variant *v, bool with_los
     if (v->expand) expect_ok(trd__expand(p->program, keep_none, NULL), "expand");
 }
 
+static void run_built(const variant *v, small_program *p)
+{
+    trd__backend *backend =
+        v->xla ? small_backend_pjrt() : small_backend(v->isa, v->threads ? v->threads : 1);
+    small_program_run(p, backend, v->reference);
+    trd__backend_free(backend);
+}
+
 static void run_variant(const test_context *t, const variant *v, small_program *p)
 {
     build_variant(t, v, false, p);
-    trd__backend *backend = small_backend(v->isa, v->threads ? v->threads : 1);
-    small_program_run(p, backend, v->reference);
-    trd__backend_free(backend);
+    run_built(v, p);
 }
 
 /* -- comparing -- */
@@ -287,9 +302,7 @@ static void compare_accumulated(const test_context *t, const variant *v)
         before[i] = small_tensor_make("before", have.gradients[i].dtype, have.gradients[i].shape);
         memcpy(before[i].data, have.gradients[i].data, small_tensor_bytes(&before[i]));
     }
-    trd__backend *backend = small_backend(NULL, v->threads);
-    small_program_run(&have, backend, v->reference);
-    trd__backend_free(backend);
+    run_built(v, &have);
     for (int i = 0; i < want.gradient_count; i++) {
         bool bf16 = v->dtype == TRD_BF16 || v->accumulator == TRD_BF16;
         double tolerance = tolerance_of(t->test, bf16 ? TRD_BF16 : TRD_F32);
@@ -337,6 +350,24 @@ static void mode_repeat(const test_context *t)
             small_program_end(&first);
             small_program_end(&second);
         }
+}
+
+static void mode_pjrt(const test_context *t)
+{
+    trd_dtype dtypes[4];
+    int count = case_dtypes(t->test, dtypes);
+    dtypes[count++] = TRD_F64;
+    for (int d = 0; d < count; d++) {
+        variant v = {.label = "pjrt", .dtype = dtypes[d], .accumulator = TRD_DTYPE_COUNT, .xla = true};
+        compare_to_reference(t, &v);
+    }
+    if (!differentiable(t->test)) return;
+    variant v = {.label = "pjrt, accumulate",
+                 .dtype = TRD_F32,
+                 .accumulator = TRD_BF16,
+                 .accumulate = true,
+                 .xla = true};
+    compare_accumulated(t, &v);
 }
 
 static double loss_with(small_program *p, trd__backend *backend, int input, size_t element, double value)
@@ -387,8 +418,8 @@ static void mode_differences(const test_context *t)
     small_program_end(&gradients);
 }
 
-static void (*const modes[OP_MODES])(const test_context *) = {mode_fast, mode_differences, mode_expand,
-                                                              mode_accumulate, mode_repeat};
+static void (*const modes[OP_MODES])(const test_context *) = {mode_fast,       mode_differences, mode_expand,
+                                                              mode_accumulate, mode_repeat,      mode_pjrt};
 
 /* -- the program -- */
 
@@ -444,10 +475,8 @@ static bool parse(int argc, char **argv, options *o)
 /* Whether mode has something to do for the case. */
 static bool applies(const op_case *c, op_mode mode)
 {
-    bool differentiable = false;
-    for (int i = 0; i < operand_count(c); i++) differentiable |= c->operands[i].gradient;
     if (c->skip >> mode & 1u) return false;
-    if (mode == OP_DIFFERENCES || mode == OP_ACCUMULATE) return differentiable;
+    if (mode == OP_DIFFERENCES || mode == OP_ACCUMULATE) return differentiable(c);
     return mode != OP_EXPAND || c->op->expand;
 }
 
@@ -465,7 +494,7 @@ int op_cases_main(int argc, char **argv, const char *group, const op_case *cases
     for (size_t i = 0; i < count; i++)
         for (int mode = 0; mode < OP_MODES && total < MAX_TESTS; mode++) {
             if (!applies(&cases[i], (op_mode)mode) || (o.test && strcmp(o.test, cases[i].name) != 0) ||
-                (o.mode && strcmp(o.mode, mode_names[mode]) != 0))
+                (o.mode ? strcmp(o.mode, mode_names[mode]) != 0 : mode == OP_PJRT))
                 continue;
             contexts[total] = (test_context){&cases[i], (op_mode)mode, o.seed, argv[0]};
             snprintf(names[total], sizeof names[total], "%s %s %s", cases[i].op->name, cases[i].name,

@@ -5,6 +5,8 @@
  *   expand       the op in plain ops against its own plain kernel: every float dtype
  *   accumulate   gradients added to what an accumulator holds against gradient + accumulator
  *   repeat       two compilations and runs with the same number of threads give the same bits
+ *   pjrt         XLA against the plain kernels, also adding to accumulators; only where --mode asks for it,
+ *                with the plugin that PJRT_PLUGIN_LIBRARY_PATH names
  * Options of a test program: --list, --coverage (names of the ops its cases reach), --case NAME, --mode MODE,
  * --seed N. */
 #ifndef TRD_TESTS_OP_CASE_H
@@ -19,7 +21,15 @@ enum { OP_OPERANDS = 8, OP_PARAMETERS = 4, OP_RESULTS = 4 };
 /* dtype of an operand that takes the dtype the case is run in. */
 #define OP_FLOAT TRD_DTYPE_COUNT
 
-typedef enum op_mode { OP_FAST, OP_DIFFERENCES, OP_EXPAND, OP_ACCUMULATE, OP_REPEAT, OP_MODES } op_mode;
+typedef enum op_mode {
+    OP_FAST,
+    OP_DIFFERENCES,
+    OP_EXPAND,
+    OP_ACCUMULATE,
+    OP_REPEAT,
+    OP_PJRT,
+    OP_MODES
+} op_mode;
 
 typedef struct op_case op_case;
 typedef struct op_operand op_operand;

@@ -162,3 +162,10 @@ trd__backend *small_backend(const char *isa, int threads)
     expect_ok(trd__backend_create(&options, &backend), "create a backend");
     return backend;
 }
+
+trd__backend *small_backend_pjrt(void)
+{
+    trd__backend *backend = NULL;
+    expect_ok(trd__backend_create(&(trd__backend_options){.name = "pjrt"}, &backend), "create a backend");
+    return backend;
+}

@@ -50,6 +50,8 @@ void small_program_end(small_program *p);
 
 /* An own backend of the named instruction set (NULL: the best) and thread count. */
 trd__backend *small_backend(const char *isa, int threads);
+/* One of XLA, through the plugin that PJRT_PLUGIN_LIBRARY_PATH names. */
+trd__backend *small_backend_pjrt(void);
 
 /* Fails the test with the library's message unless status is TRD_OK. */
 void expect_ok(trd_status status, const char *doing);
