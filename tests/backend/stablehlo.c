@@ -1,0 +1,250 @@
+/* Lowering to StableHLO text, without a plugin: what small programs look like, what arguments and results are
+ * bound to, that no op is left out, literals, and running out of memory. That XLA takes the text and computes
+ * the same is the matter of the op cases in mode "pjrt". */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backend/pjrt/emit.h"
+#include "backend/pjrt/lower.h"
+#include "support/program.h"
+
+#include "support/failing_heap.h"
+
+/* w is updated, x and the row y are read, loss is written. */
+static trd__program *make_step(void)
+{
+    trd__program *p;
+    if (trd__program_create("step", &p) != TRD_OK) return NULL;
+    trd_builder *b = p->builder;
+    const trd__entry params[] = {test_entry("unused", TRD_F32, TRD__SHAPE(7)),
+                                 test_entry("w 0", TRD_F32, TRD__SHAPE(2, 3))};
+    const trd__entry inputs[] = {test_entry("x", TRD_BF16, TRD__SHAPE(2, 3)),
+                                 test_entry("y", TRD_F32, TRD__SHAPE(3))};
+    const trd__entry results[] = {test_entry("loss", TRD_F32, trd__shape_scalar())};
+    int state = trd__program_slot(p, "params", TRD__UPDATE, params, 2);
+    int read = trd__program_slot(p, "inputs", TRD__READ, inputs, 2);
+    int written = trd__program_slot(p, "results", TRD__WRITE, results, 1);
+    trd_value y = trd__program_input(p, read, 1), x = trd__program_input(p, read, 0);
+    trd_value w = trd__program_input(p, state, 1);
+    trd_value wide = trd_name(b, trd_cast(b, x, TRD_F32), "wide \"x\"");
+    trd_value next = trd_add(b, trd_mul(b, wide, y), w);
+    trd__program_output(p, written, 0, trd_reduce_sum(b, trd_tanh(b, x), 3, false, TRD_F32));
+    trd__program_output(p, state, 1, trd_name(b, next, "next"));
+    return p;
+}
+
+static const char step_text[] =
+    "module @step {\n"
+    "  func.func public @main(\n"
+    "      %params.w_0_2: tensor<2x3xf32> {tf.aliasing_output = 1 : i32} loc(\"params.w_0\"),\n"
+    "      %inputs.x_1: tensor<2x3xbf16> loc(\"inputs.x\"),\n"
+    "      %inputs.y_0: tensor<3xf32> loc(\"inputs.y\")\n"
+    "  ) -> (\n"
+    "      tensor<f32>, // results.loss\n"
+    "      tensor<2x3xf32> // params.w_0\n"
+    "  ) {\n"
+    "    %wide__x__3 = stablehlo.convert %inputs.x_1 : (tensor<2x3xbf16>) -> tensor<2x3xf32> "
+    "loc(\"wide__x_/cast\")\n"
+    "    %broadcast_4 = stablehlo.broadcast_in_dim %inputs.y_0, dims = [1] : (tensor<3xf32>) -> "
+    "tensor<2x3xf32> loc(\"broadcast\")\n"
+    "    %mul_5 = stablehlo.multiply %wide__x__3, %broadcast_4 : tensor<2x3xf32> loc(\"mul\")\n"
+    "    %next_6 = stablehlo.add %mul_5, %params.w_0_2 : tensor<2x3xf32> loc(\"next/add\")\n"
+    "    %tanh_7 = stablehlo.convert %inputs.x_1 : (tensor<2x3xbf16>) -> tensor<2x3xf32> loc(\"tanh\")\n"
+    "    %tanh_7.1 = stablehlo.tanh %tanh_7 : tensor<2x3xf32> loc(\"tanh\")\n"
+    "    %tanh_7.2 = stablehlo.convert %tanh_7.1 : (tensor<2x3xf32>) -> tensor<2x3xbf16> loc(\"tanh\")\n"
+    "    %reduce_sum_8 = stablehlo.convert %tanh_7.2 : (tensor<2x3xbf16>) -> tensor<2x3xf64> "
+    "loc(\"reduce_sum\")\n"
+    "    %reduce_sum_8.1 = stablehlo.constant dense<0.0e+00> : tensor<f64> loc(\"reduce_sum\")\n"
+    "    %reduce_sum_8.2 = stablehlo.reduce(%reduce_sum_8 init: %reduce_sum_8.1) applies stablehlo.add "
+    "across "
+    "dimensions = [1] : (tensor<2x3xf64>, tensor<f64>) -> tensor<2xf64> loc(\"reduce_sum\")\n"
+    "    %reduce_sum_8.3 = stablehlo.constant dense<0.0e+00> : tensor<f64> loc(\"reduce_sum\")\n"
+    "    %reduce_sum_8.4 = stablehlo.reduce(%reduce_sum_8.2 init: %reduce_sum_8.3) applies stablehlo.add "
+    "across dimensions = [0] : (tensor<2xf64>, tensor<f64>) -> tensor<f64> loc(\"reduce_sum\")\n"
+    "    %reduce_sum_8.5 = stablehlo.convert %reduce_sum_8.4 : (tensor<f64>) -> tensor<f32> "
+    "loc(\"reduce_sum\")\n"
+    "    return %reduce_sum_8.5, %next_6 : tensor<f32>, tensor<2x3xf32> loc(\"results\")\n"
+    "  } loc(\"step\")\n"
+    "} loc(\"step\")\n";
+
+static void reads_well(void **state)
+{
+    (void)state;
+    trd__program *p = make_step();
+    trd__pjrt_module first, second;
+    assert_int_equal(trd__pjrt_lower(p, &first), TRD_OK);
+    assert_string_equal(first.text, step_text);
+    assert_int_equal(first.bytes, strlen(step_text));
+    assert_int_equal(trd__pjrt_lower(p, &second), TRD_OK);
+    assert_string_equal(first.text, second.text);
+    trd__pjrt_module_free(&first);
+    trd__pjrt_module_free(&second);
+    trd__program_free(p);
+}
+
+static void expect_binding(const trd__pjrt_binding *have, int slot, int entry, int alias)
+{
+    assert_int_equal(have->slot, slot);
+    assert_int_equal(have->entry, entry);
+    assert_int_equal(have->alias, alias);
+}
+
+static void binds_arguments_and_results(void **state)
+{
+    (void)state;
+    trd__program *p = make_step();
+    trd__pjrt_module m;
+    assert_int_equal(trd__pjrt_lower(p, &m), TRD_OK);
+    assert_int_equal(m.argument_count, 3);
+    expect_binding(&m.arguments[0], 0, 1, 1);
+    expect_binding(&m.arguments[1], 1, 0, -1);
+    expect_binding(&m.arguments[2], 1, 1, -1);
+    assert_int_equal(m.result_count, 2);
+    expect_binding(&m.results[0], 2, 0, -1);
+    expect_binding(&m.results[1], 0, 1, 0);
+    trd__pjrt_module_free(&m);
+    trd__pjrt_module_free(&m);
+    trd__program_free(p);
+}
+
+static void every_op_has_a_form(void **state)
+{
+    (void)state;
+    for (int i = 0; i < trd__op_count(); i++) {
+        const trd_op *op = trd__op_at(i);
+        if (op == &trd__op_input || trd__pjrt_find(op) || op->expand) continue;
+        fail_msg("%s has neither a row in its family's table nor an expansion", op->name);
+    }
+}
+
+static trd_status infer_strange(const trd_node *n, trd__type *results)
+{
+    (void)n;
+    results[0] = (trd__type){.dtype = TRD_F32};
+    return TRD_OK;
+}
+
+static void names_an_op_without_a_form(void **state)
+{
+    (void)state;
+    static const trd_op strange = {.name = "strange", .results = 1, .infer = infer_strange};
+    const trd__entry entry = test_entry("y", TRD_F32, trd__shape_scalar());
+    trd__program *p;
+    trd__pjrt_module m;
+    assert_int_equal(trd__program_create("p", &p), TRD_OK);
+    int slot = trd__program_slot(p, "results", TRD__WRITE, &entry, 1);
+    trd__program_output(p, slot, 0,
+                        trd_name(p->builder, trd__add_node(p->builder, &strange, NULL, NULL, 0), "here"));
+    assert_int_equal(trd__pjrt_lower(p, &m), TRD_UNSUPPORTED);
+    assert_non_null(strstr(trd_error_message(), "strange \"here\""));
+    assert_null(m.text);
+    trd__program_free(p);
+}
+
+static void literals_keep_every_bit(void **state)
+{
+    (void)state;
+    const struct {
+        trd_dtype dtype;
+        double value;
+        const char *text;
+    } rows[] = {{TRD_F32, 1, "1.0e+00"},
+                {TRD_F32, -1e30, "-1.0e+30"},
+                {TRD_F32, 1.0 / 3, "3.3333334e-01"},
+                {TRD_F64, 1.0 / 3, "3.333333333333333e-01"},
+                {TRD_BF16, 1.0 / 3, "3.3398438e-01"},
+                {TRD_F16, 1e-7, "1.1920929e-07"},
+                {TRD_F32, INFINITY, "0x7F800000"},
+                {TRD_F64, -INFINITY, "0xFFF0000000000000"},
+                {TRD_BF16, -INFINITY, "0xFF80"},
+                {TRD_F16, INFINITY, "0x7C00"},
+                {TRD_I32, -2147483648.0, "-2147483648"},
+                {TRD_U8, 255, "255"},
+                {TRD_BOOL, 1, "true"},
+                {TRD_BOOL, 0, "false"}};
+    trd__emitter e = {.arena = trd__arena_create()};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(trd__hlo_literal(&e, rows[i].dtype, rows[i].value), rows[i].text);
+    assert_int_equal(e.status, TRD_OK);
+    trd__arena_free(e.arena);
+}
+
+/* Two nodes of one name, and a name that looks like another's number, are still two values. */
+static void names_are_unique(void **state)
+{
+    (void)state;
+    const trd__entry entries[] = {test_entry("x", TRD_BF16, TRD__SHAPE(2)),
+                                  test_entry("y", TRD_BF16, TRD__SHAPE(2))};
+    trd__program *p;
+    trd__pjrt_module m;
+    assert_int_equal(trd__program_create("names", &p), TRD_OK);
+    trd_builder *b = p->builder;
+    int slot = trd__program_slot(p, "s", TRD__UPDATE, entries, 2);
+    trd_value x = trd__program_input(p, slot, 0);
+    x = trd_name(b, trd_exp(b, x), "1st");
+    x = trd_name(b, trd_exp(b, x), "1st");
+    trd__program_output(p, slot, 1, trd_name(b, trd_tanh(b, x), "1st_2.1"));
+    assert_int_equal(trd__pjrt_lower(p, &m), TRD_OK);
+    const char *names[] = {"%_1st_1 =", "%_1st_1.1 =", "%_1st_2 =", "%_1st_2.1 =", "%_1st_2.1_3 ="};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *first = strstr(m.text, names[i]);
+        assert_non_null(first);
+        assert_null(strstr(first + 1, names[i]));
+    }
+    trd__pjrt_module_free(&m);
+    trd__program_free(p);
+}
+
+/* A copy made for the backward part keeps apart from what it was copied from. */
+static void what_is_computed_again_stands_behind_a_barrier(void **state)
+{
+    (void)state;
+    const trd__entry entry = test_entry("x", TRD_F32, TRD__SHAPE(2));
+    trd__program *p;
+    trd__pjrt_module m;
+    assert_int_equal(trd__program_create("again", &p), TRD_OK);
+    trd_builder *b = p->builder;
+    int slot = trd__program_slot(p, "s", TRD__UPDATE, &entry, 1);
+    trd_value x = trd_neg(b, trd__program_input(p, slot, 0)), once = trd_exp(b, x);
+    trd_node *again = trd__node_copy(b, once.node);
+    assert_non_null(again);
+    again->recomputed = true;
+    trd__program_output(p, slot, 0, trd_add(b, once, trd__result(again, 0)));
+    assert_int_equal(trd__pjrt_lower(p, &m), TRD_OK);
+    assert_non_null(strstr(m.text, "%exp_3 = stablehlo.optimization_barrier %neg_1 : tensor<2xf32>"));
+    assert_non_null(strstr(m.text, "%exp_3.1 = stablehlo.exponential %exp_3 : tensor<2xf32>"));
+    trd__pjrt_module_free(&m);
+    trd__program_free(p);
+}
+
+static trd_status lower_once(void *context)
+{
+    trd__pjrt_module m;
+    trd_status status = trd__pjrt_lower(context, &m);
+    trd__pjrt_module_free(&m);
+    return status;
+}
+
+static void runs_out_of_memory_cleanly(void **state)
+{
+    (void)state;
+    trd__program *p = make_step();
+    assert_true(heap_fail_each("lowering", lower_once, p, false, 1, NULL) > 10);
+    trd__program_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_well),
+        cmocka_unit_test(binds_arguments_and_results),
+        cmocka_unit_test(every_op_has_a_form),
+        cmocka_unit_test(names_an_op_without_a_form),
+        cmocka_unit_test(literals_keep_every_bit),
+        cmocka_unit_test(names_are_unique),
+        cmocka_unit_test(what_is_computed_again_stands_behind_a_barrier),
+        cmocka_unit_test(runs_out_of_memory_cleanly),
+    };
+    return cmocka_run_group_tests_name("backend/stablehlo", tests, NULL, NULL);
+}
