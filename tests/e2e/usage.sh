@@ -10,7 +10,7 @@ for word in --help -h help; do
     prints "usage: treadle COMMAND"
 done
 commands=$("$treadle" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
-for command in train eval generate inspect export plan profile bench parity tokenize config version; do
+for command in train eval generate inspect export plan dump profile bench parity tokenize config version; do
     echo "$commands" | grep -qx $command || fail "--help does not list $command"
 done
 for command in $commands; do
@@ -47,6 +47,15 @@ prints '{"version": "'
 small_run << END
 steps: 3
 END
+expect 0 dump "$work/config.yml" --program accum
+prints "program accum: "
+expect 0 dump "$work/config.yml" --program accum --stage stablehlo
+prints "module @accum {"
+prints "tf.aliasing_output"
+expect 2 dump "$work/config.yml" --stage hlo2
+says 'unknown stage "hlo2"'
+expect 2 dump "$work/config.yml" --program acum
+says 'the config has no program "acum"'
 expect 1 train "$work/config.yml" lerning_rate=1
 says 'override lerning_rate=1: unknown key "lerning_rate"; did you mean "learning_rate"?'
 expect 1 train "$work/config.yml" learning_rate=fast
