@@ -112,10 +112,10 @@ static double grad_flops(const trd_node *n)
 static trd_value group_queries(trd_builder *b, trd_value x, const dims *d)
 {
     int64_t shared = d->heads / d->groups;
-    x = trd_cast(b, x, trd__compute_dtype(trd_value_dtype(x)));
     x = trd_reshape(b, x, TRD__SHAPE(d->batch, d->queries, d->groups, shared, d->head_dim));
     x = trd_transpose(b, x, (int[]){0, 2, 3, 1, 4});
-    return trd_reshape(b, x, TRD__SHAPE(d->batch, d->groups, shared * d->queries, d->head_dim));
+    x = trd_reshape(b, x, TRD__SHAPE(d->batch, d->groups, shared * d->queries, d->head_dim));
+    return trd_cast(b, x, trd__compute_dtype(trd_value_dtype(x)));
 }
 
 /* The inverse of group_queries, in dtype. */

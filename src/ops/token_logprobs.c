@@ -144,12 +144,12 @@ static softmax build_softmax(trd_builder *b, const trd_node *n)
     int64_t rows = trd__dims_product(&type->shape, 0, type->shape.rank - 1);
     softmax s = {.targets = trd_reshape(b, n->inputs[TARGETS], TRD__SHAPE(rows)),
                  .mask = n->inputs[ROW_MASK]};
-    trd_value hidden = trd__flatten_rows(b, trd_cast(b, n->inputs[HIDDEN], wide)), column = s.mask;
+    trd_value hidden = trd__flatten_rows(b, n->inputs[HIDDEN]), column = s.mask;
     if (!trd_is_null(s.mask)) {
         s.mask = trd_reshape(b, s.mask, TRD__SHAPE(rows));
         column = trd_reshape(b, s.mask, TRD__SHAPE(rows, 1));
     }
-    s.hidden = trd__mask(b, column, hidden);
+    s.hidden = trd_cast(b, trd__mask(b, column, hidden), wide);
     s.weight = trd_cast(b, n->inputs[WEIGHT], wide);
     s.targets = trd__mask(b, s.mask, s.targets);
     trd_value logits = trd_matmul(b, s.hidden, s.weight, false, true, wide);

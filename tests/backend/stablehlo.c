@@ -218,6 +218,36 @@ static void what_is_computed_again_stands_behind_a_barrier(void **state)
     trd__program_free(p);
 }
 
+/* Whether the text of (a cast to float32) x (b cast to float32) has a product of the line. */
+static void expect_product(trd_dtype a, trd_dtype b_dtype, const char *line)
+{
+    const trd__entry entries[] = {test_entry("a", a, TRD__SHAPE(2, 3)),
+                                  test_entry("b", b_dtype, TRD__SHAPE(3, 2)),
+                                  test_entry("c", TRD_F32, TRD__SHAPE(2, 2))};
+    trd__program *p;
+    trd__pjrt_module m;
+    assert_int_equal(trd__program_create("product", &p), TRD_OK);
+    trd_builder *b = p->builder;
+    int slot = trd__program_slot(p, "s", TRD__UPDATE, entries, 3);
+    trd_value x = trd_cast(b, trd__program_input(p, slot, 0), TRD_F32);
+    trd_value y = trd_cast(b, trd__program_input(p, slot, 1), TRD_F32);
+    trd__program_output(p, slot, 2, trd_matmul(b, x, y, false, false, TRD_F32));
+    assert_int_equal(trd__pjrt_lower(p, &m), TRD_OK);
+    if (!strstr(m.text, line)) fail_msg("no \"%s\" in\n%s", line, m.text);
+    trd__pjrt_module_free(&m);
+    trd__program_free(p);
+}
+
+static void widened_operands_are_taken_narrow(void **state)
+{
+    (void)state;
+    expect_product(TRD_BF16, TRD_BF16, "(tensor<2x3xbf16>, tensor<3x2xbf16>) -> tensor<2x2xf32>");
+    expect_product(TRD_F16, TRD_F16, "(tensor<2x3xf16>, tensor<3x2xf16>) -> tensor<2x2xf32>");
+    expect_product(TRD_F16, TRD_BF16, "(tensor<2x3xf32>, tensor<3x2xf32>) -> tensor<2x2xf32>");
+    expect_product(TRD_F64, TRD_F64, "(tensor<2x3xf32>, tensor<3x2xf32>) -> tensor<2x2xf32>");
+    expect_product(TRD_F32, TRD_BF16, "(tensor<2x3xf32>, tensor<3x2xf32>) -> tensor<2x2xf32>");
+}
+
 static trd_status lower_once(void *context)
 {
     trd__pjrt_module m;
@@ -244,6 +274,7 @@ int main(void)
         cmocka_unit_test(literals_keep_every_bit),
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(what_is_computed_again_stands_behind_a_barrier),
+        cmocka_unit_test(widened_operands_are_taken_narrow),
         cmocka_unit_test(runs_out_of_memory_cleanly),
     };
     return cmocka_run_group_tests_name("backend/stablehlo", tests, NULL, NULL);

@@ -45,13 +45,17 @@ trd__hlo trd__emit_elementwise(trd__emitter *e, const char *word, const trd__hlo
     return value;
 }
 
-trd__hlo trd__hlo_operand(trd__emitter *e, const trd_node *n, int i)
+trd__hlo trd__hlo_read(trd__emitter *e, const trd_node *n, trd_value v)
 {
-    trd_value v = n->inputs[i];
     trd__hlo value = e->values[v.node->id][v.result], *kept = &e->kept[v.node->id][v.result];
     if (!n->recomputed || v.node->recomputed || v.node->op->flags & TRD__OP_LEAF) return value;
     if (!kept->name) *kept = trd__emit_elementwise(e, "optimization_barrier", &value, 1);
     return *kept;
+}
+
+trd__hlo trd__hlo_operand(trd__emitter *e, const trd_node *n, int i)
+{
+    return trd__hlo_read(e, n, n->inputs[i]);
 }
 
 trd__hlo trd__hlo_convert(trd__emitter *e, trd__hlo x, trd_dtype dtype)

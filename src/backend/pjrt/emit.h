@@ -64,9 +64,10 @@ const char *trd__hlo_signature(trd__emitter *e, const trd__hlo *operands, int co
 
 /* -- emit.c -- */
 
-/* Operand i of n as a value. What is computed again reads what was kept for it behind a barrier: else XLA
- * would see the same computation twice and keep its first result. */
-trd__hlo trd__hlo_operand(trd__emitter *e, const trd_node *n, int i);
+/* v as n reads it. What is computed again reads what was kept for it behind a barrier: else XLA would see the
+ * same computation twice and keep its first result. */
+trd__hlo trd__hlo_read(trd__emitter *e, const trd_node *n, trd_value v);
+trd__hlo trd__hlo_operand(trd__emitter *e, const trd_node *n, int i); /* operand i of n */
 
 /* A line of any form: format and what follows give all between "=" and the signature. */
 trd__hlo trd__emit(trd__emitter *e, trd_dtype dtype, const trd_shape *shape, const trd__hlo *operands,
