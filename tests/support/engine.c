@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/shape.h"
 #include "engine/internal.h"
+#include "support/program.h"
 
 void test_ok(trd_status status, const char *call, const char *file, int line)
 {
@@ -23,6 +24,7 @@ void test_ok(trd_status status, const char *call, const char *file, int line)
 trd_engine_options test_options(void)
 {
     trd_engine_options o = trd_engine_defaults();
+    o.backend = test_backend_name();
     o.rows = TEST_ROWS;
     o.length = TEST_LENGTH;
     o.steps = 100;
