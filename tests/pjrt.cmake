@@ -1,6 +1,6 @@
 # Tests of the backend "pjrt": its own, and tests that run once more with it as their backend. They need the plugin
 # that tools/fetch-pjrt takes, or the one named in PJRT_PLUGIN_LIBRARY_PATH; without one they are skipped.
-set(TRD_PJRT_AGAIN backend/execute)
+set(TRD_PJRT_AGAIN backend/execute engine/update engine/metrics engine/views)
 
 find_file(PJRT_PLUGIN pjrt_c_api_cpu_plugin.so HINTS ${CMAKE_SOURCE_DIR}/.pjrt ENV PJRT_PLUGIN_FOLDER NO_DEFAULT_PATH)
 if(TRD_PJRT)
@@ -17,7 +17,7 @@ if(TRD_PJRT)
   endforeach()
 endif()
 if(TRD_PJRT AND PJRT_PLUGIN)
-  set_tests_properties(backend/pjrt_plugin PROPERTIES ENVIRONMENT PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN})
+  set_tests_properties(backend/pjrt_plugin backend/pjrt_cache PROPERTIES ENVIRONMENT PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN})
 endif()
 # The op cases have a mode of their own.
 set(TRD_PJRT_OPS leaf unary binary compare reduce shape index matmul accumulate rms_norm swiglu rope dropout attention
@@ -31,7 +31,7 @@ foreach(name ${TRD_PJRT_AGAIN})
   if(TRD_PJRT AND PJRT_PLUGIN)
     add_test(NAME pjrt/${name} COMMAND ${target} ${TRD_PJRT_ARGUMENTS_${name}} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
     set_tests_properties(pjrt/${name} PROPERTIES
-      ENVIRONMENT "TRD_TEST_BACKEND=pjrt;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
+      ENVIRONMENT "TRD_TEST_BACKEND=pjrt;TRD_TEST_CACHE=${CMAKE_BINARY_DIR}/pjrt-cache;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
   else()
     add_test(NAME pjrt/${name} COMMAND sh -c "echo 'no plugin: run tools/fetch-pjrt and configure again'; exit 77")
     set_tests_properties(pjrt/${name} PROPERTIES SKIP_RETURN_CODE 77)

@@ -89,6 +89,7 @@ typedef struct trd_engine_options {
     bool diagnostics[TRD_DIAGNOSTIC_COUNT]; /* true: the slower design */
     const char *backend;                    /* NULL: cpu */
     const char *plugin_path;                /* of a backend that opens a plugin; NULL: it looks by itself */
+    const char *compile_cache_directory;    /* where a backend keeps compiled programs; NULL: nowhere */
     int num_threads;                        /* 0: chosen */
     const char *checkpoint_directory;       /* NULL: checkpointing off */
     int64_t checkpoint_period;              /* in steps */

@@ -25,10 +25,12 @@ typedef struct trd__event {
 } trd__event;
 
 typedef struct trd__backend_options {
-    const char *name;    /* "cpu" or "pjrt"; NULL: the default */
-    int threads;         /* 0: OMP_NUM_THREADS, else all processors this process may use */
-    const char *cpu_isa; /* NULL: best found (or TRD_CPU_ISA); "baseline", "avx2", "avx512" */
+    const char *name;        /* "cpu" or "pjrt"; NULL: the default */
+    int threads;             /* 0: OMP_NUM_THREADS, else all processors this process may use */
+    const char *cpu_isa;     /* NULL: best found (or TRD_CPU_ISA); "baseline", "avx2", "avx512" */
     const char *plugin_path; /* of a backend that opens a plugin; NULL: where it looks by itself */
+    const char
+        *cache_directory; /* where a backend keeps compiled programs between processes; NULL: nowhere */
     trd_log_sink log;
     trd__recorder *recorder; /* of a profile, outlives the backend; NULL: none. Programs queued while it is on
                                 are recorded: their wait, themselves, and each kernel call */

@@ -144,6 +144,10 @@ static trd_status fill_engine(trd_config *config)
 #undef FILL
     e->backend = v->backend;
     e->plugin_path = or_null(v->pjrt_plugin_path);
+    e->compile_cache_directory = *v->jax_cache_dir ? v->jax_cache_dir
+                                                   : trd__arena_format(config->arena, "%s/%s/cache",
+                                                                       v->base_output_directory, v->run_name);
+    if (!e->compile_cache_directory) return TRD_NO_MEMORY;
     e->num_threads = (int)v->num_threads;
     e->checkpoint_period = v->checkpoint_period;
     e->async_checkpointing = v->async_checkpointing;

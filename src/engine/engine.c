@@ -145,9 +145,16 @@ static trd_status copy_list(trd__arena *arena, const char *const **list, int cou
 static trd_status copy_options(trd_engine *engine)
 {
     trd_engine_options *o = &engine->options;
-    const char **texts[] = {&o->model_name,     &o->load_parameters_path, &o->optimizer.type,
-                            &o->backend,        &o->plugin_path,          &o->checkpoint_directory,
-                            &o->metrics_prefix, &o->fingerprint,          &o->profiler.directory};
+    const char **texts[] = {&o->model_name,
+                            &o->load_parameters_path,
+                            &o->optimizer.type,
+                            &o->backend,
+                            &o->compile_cache_directory,
+                            &o->plugin_path,
+                            &o->checkpoint_directory,
+                            &o->metrics_prefix,
+                            &o->fingerprint,
+                            &o->profiler.directory};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TRD_TRY(copy_text(engine->arena, texts[i]));
     size_t sinks = (size_t)o->sink_count;
     TRD_TRY(copy_list(engine->arena, &o->optimizer.mask, o->optimizer.mask_count));
@@ -253,6 +260,7 @@ static trd_status create_core(trd_engine *engine)
     TRD_TRY(trd__profiler_create(engine));
     trd__backend_options backend = {.name = o->backend,
                                     .plugin_path = o->plugin_path,
+                                    .cache_directory = o->compile_cache_directory,
                                     .threads = o->num_threads,
                                     .log = o->log,
                                     .recorder = trd__profiler_recorder(engine)};

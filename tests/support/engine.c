@@ -25,6 +25,7 @@ trd_engine_options test_options(void)
 {
     trd_engine_options o = trd_engine_defaults();
     o.backend = test_backend_name();
+    o.compile_cache_directory = getenv("TRD_TEST_CACHE");
     o.rows = TEST_ROWS;
     o.length = TEST_LENGTH;
     o.steps = 100;

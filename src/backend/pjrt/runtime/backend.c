@@ -23,6 +23,7 @@ static void backend_free(trd__backend *base)
     trd__pjrt_backend *backend = of(base);
     trd__pjrt_queue_free(backend->queue);
     trd__pjrt_client_close(&backend->client);
+    trd__free(backend->cache_directory);
     trd__free(backend);
 }
 
@@ -35,7 +36,10 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     backend->log = options->log;
     backend->recorder = options->recorder;
     backend->host_threads = options->threads > 0 ? options->threads : trd__processor_count();
-    trd_status status = trd__pjrt_client_open(options->plugin_path, &backend->client);
+    trd_status status = TRD_OK;
+    if (options->cache_directory && !(backend->cache_directory = trd__strdup(options->cache_directory)))
+        status = TRD_NO_MEMORY;
+    if (!status) status = trd__pjrt_client_open(options->plugin_path, &backend->client);
     if (!status) status = trd__pjrt_queue_create(backend->client.api, backend->recorder, &backend->queue);
     if (status) {
         backend_free(&backend->base);
@@ -147,8 +151,9 @@ static trd_status compile(trd__backend *base, const trd__program *program,
         return trd__fail_in(status, "compile of \"%s\"", program->name);
     }
     backend->temporary_bytes = temporary;
-    trd__log(&backend->log, TRD_LOG_INFO, "compiled %s: %d nodes, %d arguments, temporaries %.1f MB, %.2f s",
-             e->name, e->report.node_count, e->module.argument_count, (double)e->report.arena_bytes / 1e6,
+    trd__log(&backend->log, TRD_LOG_INFO, "%s %s: %d nodes, %d arguments, temporaries %.1f MB, %.2f s",
+             e->from_cache ? "loaded from the cache" : "compiled", e->name, e->report.node_count,
+             e->module.argument_count, (double)e->report.arena_bytes / 1e6,
              (double)(trd__now_ns() - begin_ns) / 1e9);
     *out = e;
     return TRD_OK;

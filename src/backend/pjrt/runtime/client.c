@@ -2,7 +2,10 @@
 #include "backend/pjrt/runtime/client.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/checksum.h"
 
 static trd_status describe(trd__pjrt_client *c)
 {
@@ -48,10 +51,33 @@ static void ask_memory(trd__pjrt_client *c)
         c->memory_limit = (uint64_t)stats.bytes_limit;
 }
 
+/* What the system says of its first processor: programs for a host are made for its instruction set. */
+static uint64_t add_processor(uint64_t hash)
+{
+    char line[4096];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file) && line[0] != '\n')
+        if (strncmp(line, "flags", 5) == 0 || strncmp(line, "model name", 10) == 0)
+            hash = trd__checksum_more(hash, line, strlen(line));
+    if (file) fclose(file);
+    return hash;
+}
+
+static uint64_t fingerprint_of(const trd__pjrt_client *c, uint64_t identity)
+{
+    uint64_t hash = trd__checksum_more(identity, c->platform, strlen(c->platform));
+    hash = trd__checksum_more(hash, c->version, strlen(c->version));
+    hash = trd__checksum_more(hash, &c->device_id, sizeof c->device_id);
+    const char *flags = getenv("XLA_FLAGS");
+    if (flags) hash = trd__checksum_more(hash, flags, strlen(flags));
+    return c->is_host ? add_processor(hash) : hash;
+}
+
 trd_status trd__pjrt_client_open(const char *plugin_path, trd__pjrt_client *c)
 {
     memset(c, 0, sizeof *c);
-    TRD_TRY(trd__pjrt_plugin_open(plugin_path, &c->api));
+    uint64_t identity;
+    TRD_TRY(trd__pjrt_plugin_open(plugin_path, &c->api, &identity));
     PJRT_Client_Create_Args create = TRD__PJRT(PJRT_Client_Create_Args);
     TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_Client_Create(&create), "backend pjrt: creating a client"));
     c->client = create.client;
@@ -62,6 +88,7 @@ trd_status trd__pjrt_client_open(const char *plugin_path, trd__pjrt_client *c)
         return status;
     }
     ask_memory(c);
+    c->fingerprint = fingerprint_of(c, identity);
     return TRD_OK;
 }
 

@@ -12,6 +12,7 @@ typedef struct trd__pjrt_client {
     int device_id;
     char platform[64];     /* "cpu", "cuda", "tpu" */
     char version[256];     /* the platform's, for logs and fingerprints */
+    uint64_t fingerprint;  /* of all that decides what a compiled program is: plugin, platform, processor */
     bool is_host;          /* the device's memory is this process's */
     uint64_t memory_limit; /* of the device in bytes, 0: it does not tell */
 } trd__pjrt_client;

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "backend/entries.h"
+#include "backend/pjrt/runtime/cache.h"
 #include "backend/pjrt/runtime/pjrt.h"
 #include "base/alloc.h"
 #include "base/checksum.h"
+#include "base/log.h"
 #include "graph/passes.h"
 
 static trd_status keep_slots(trd__executable *e, const trd__program *program)
@@ -25,7 +27,7 @@ static trd_status keep_slots(trd__executable *e, const trd__program *program)
     return TRD_OK;
 }
 
-static trd_status load(const trd__pjrt_client *c, trd__executable *e)
+static trd_status compile(const trd__pjrt_client *c, trd__executable *e)
 {
     unsigned char options[TRD__PJRT_OPTIONS_BYTES];
     static const char format[] = "mlir";
@@ -40,20 +42,33 @@ static trd_status load(const trd__pjrt_client *c, trd__executable *e)
     return TRD_OK;
 }
 
+/* From the cache, or compiled and put there. A cache that fails costs a warning. */
+static trd_status load(const trd__pjrt_backend *backend, trd__executable *e)
+{
+    const trd__pjrt_client *c = &backend->client;
+    const char *folder = backend->cache_directory;
+    if (!folder) return compile(c, e);
+    if (trd__pjrt_cache_load(c, folder, &e->module, &e->loaded))
+        trd__log(&backend->log, TRD_LOG_WARNING, "%s is compiled anew: %s", e->name, trd_error_message());
+    e->from_cache = e->loaded != NULL;
+    if (e->loaded) return TRD_OK;
+    TRD_TRY(compile(c, e));
+    trd_status status = trd__pjrt_cache_save(c, folder, &e->module, e->loaded);
+    if (status && status != TRD_UNSUPPORTED)
+        trd__log(&backend->log, TRD_LOG_WARNING, "%s is not kept: %s", e->name, trd_error_message());
+    return TRD_OK;
+}
+
 /* What the plugin tells of memory. Temporaries are apart: its peak leaves them out. */
 static trd_status ask_memory(const trd__pjrt_client *c, trd__executable *e)
 {
-    PJRT_LoadedExecutable_GetExecutable_Args get =
-        TRD__PJRT(PJRT_LoadedExecutable_GetExecutable_Args, .loaded_executable = e->loaded);
-    TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_LoadedExecutable_GetExecutable(&get), "executable"));
+    PJRT_Executable *executable;
+    TRD_TRY(trd__pjrt_executable_of(c->api, e->loaded, &executable));
     PJRT_Executable_GetCompiledMemoryStats_Args stats =
-        TRD__PJRT(PJRT_Executable_GetCompiledMemoryStats_Args, .executable = get.executable);
+        TRD__PJRT(PJRT_Executable_GetCompiledMemoryStats_Args, .executable = executable);
     trd_status status =
         trd__pjrt_check(c->api, c->api->PJRT_Executable_GetCompiledMemoryStats(&stats), "memory");
-    (void)trd__pjrt_check(c->api,
-                          c->api->PJRT_Executable_Destroy(
-                              &TRD__PJRT(PJRT_Executable_Destroy_Args, .executable = get.executable)),
-                          "freeing an executable");
+    trd__pjrt_executable_release(c->api, executable);
     if (status == TRD_UNSUPPORTED) return TRD_OK;
     e->report.arena_bytes = e->report.lower_bound_bytes = (uint64_t)stats.temp_size_in_bytes;
     e->report.bytes_read = (uint64_t)stats.argument_size_in_bytes;
@@ -78,7 +93,7 @@ static trd_status fill(const trd__pjrt_backend *backend, const trd__program *pro
     e->arguments = trd__arena_alloc(e->arena, (size_t)e->module.argument_count + 1, sizeof(PJRT_Buffer *));
     e->results = trd__arena_alloc(e->arena, (size_t)e->module.result_count + 1, sizeof(PJRT_Buffer *));
     if (!e->arguments || !e->results) return TRD_NO_MEMORY;
-    TRD_TRY(load(c, e));
+    TRD_TRY(load(backend, e));
     TRD_TRY(ask_memory(c, e));
     trd__free(e->module.text);
     e->module.text = NULL;

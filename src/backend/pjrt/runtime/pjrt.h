@@ -18,6 +18,7 @@ struct trd__executable {
     int slot_count;
     trd__pjrt_module module; /* without its text */
     PJRT_LoadedExecutable *loaded;
+    bool from_cache;
     PJRT_Buffer **arguments, **results; /* of the run being dispatched */
     trd__memory_report report;
     trd__pjrt_counter counter;
@@ -39,6 +40,7 @@ typedef struct trd__pjrt_backend {
     trd__pjrt_client client;
     trd__pjrt_queue *queue;
     trd__recorder *recorder; /* NULL: none */
+    char *cache_directory;   /* NULL: compiled programs are not kept */
     int host_threads;
     uint64_t set_bytes, temporary_bytes; /* of all sets; the most that a program computes in */
 } trd__pjrt_backend;

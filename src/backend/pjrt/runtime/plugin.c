@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 
 static trd_status status_of(PJRT_Error_Code code)
@@ -65,6 +67,23 @@ trd_status trd__pjrt_await(const PJRT_Api *api, PJRT_Event *event, const char *w
     return status;
 }
 
+trd_status trd__pjrt_executable_of(const PJRT_Api *api, PJRT_LoadedExecutable *loaded,
+                                   PJRT_Executable **executable)
+{
+    PJRT_LoadedExecutable_GetExecutable_Args get =
+        TRD__PJRT(PJRT_LoadedExecutable_GetExecutable_Args, .loaded_executable = loaded);
+    TRD_TRY(trd__pjrt_check(api, api->PJRT_LoadedExecutable_GetExecutable(&get), "executable"));
+    *executable = get.executable;
+    return TRD_OK;
+}
+
+void trd__pjrt_executable_release(const PJRT_Api *api, PJRT_Executable *executable)
+{
+    (void)trd__pjrt_check(
+        api, api->PJRT_Executable_Destroy(&TRD__PJRT(PJRT_Executable_Destroy_Args, .executable = executable)),
+        "freeing an executable");
+}
+
 /* The newest function of the interface that this backend calls. */
 #define NEWEST PJRT_Executable_GetCompiledMemoryStats
 
@@ -95,7 +114,17 @@ static trd_status open_library(const char *path, void **library, bool *first)
     return TRD_OK;
 }
 
-trd_status trd__pjrt_plugin_open(const char *path, const PJRT_Api **api)
+/* Size and time stand for the contents: reading 200 MB at each start would cost more than it is worth. */
+static uint64_t identity_of(const PJRT_Api *api, const char *path)
+{
+    struct stat file = {0};
+    (void)stat(path, &file); /* it was opened a moment ago */
+    int64_t facts[] = {api->pjrt_api_version.major_version, api->pjrt_api_version.minor_version,
+                       (int64_t)file.st_size, (int64_t)file.st_mtim.tv_sec, (int64_t)file.st_mtim.tv_nsec};
+    return trd__checksum(facts, sizeof facts);
+}
+
+trd_status trd__pjrt_plugin_open(const char *path, const PJRT_Api **api, uint64_t *identity)
 {
     void *library;
     bool first;
@@ -119,6 +148,8 @@ trd_status trd__pjrt_plugin_open(const char *path, const PJRT_Api **api)
             trd__pjrt_check(found, found->PJRT_Plugin_Initialize(&TRD__PJRT(PJRT_Plugin_Initialize_Args)),
                             "backend pjrt: setting up \"%s\"", path);
     dlclose(library); /* counts down only: RTLD_NODELETE keeps it */
-    if (!status) *api = found;
-    return status;
+    if (status) return status;
+    *identity = identity_of(found, path);
+    *api = found;
+    return TRD_OK;
 }

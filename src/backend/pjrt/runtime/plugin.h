@@ -12,8 +12,9 @@
 /* An argument struct with its size filled in, the members that follow set and the rest zero. */
 #define TRD__PJRT(type, ...) ((type){.struct_size = type##_STRUCT_SIZE, __VA_ARGS__})
 
-/* path NULL: the environment's PJRT_PLUGIN_LIBRARY_PATH. */
-trd_status trd__pjrt_plugin_open(const char *path, const PJRT_Api **api);
+/* path NULL: the environment's PJRT_PLUGIN_LIBRARY_PATH. *identity changes with the plugin's file and
+ * version. */
+trd_status trd__pjrt_plugin_open(const char *path, const PJRT_Api **api, uint64_t *identity);
 
 /* TRD_OK for NULL; else the status that corresponds, with the plugin's message after "what: ". Frees error.
  */
@@ -23,5 +24,10 @@ trd_status trd__pjrt_check(const PJRT_Api *api, PJRT_Error *error, const char *w
 /* Waits for the event, frees it and returns its error as trd__pjrt_check does. NULL is fine. */
 trd_status trd__pjrt_await(const PJRT_Api *api, PJRT_Event *event, const char *what);
 void trd__pjrt_event_free(const PJRT_Api *api, PJRT_Event *event); /* NULL is fine */
+
+/* The executable behind a loaded one: what describes it. Give it back. */
+trd_status trd__pjrt_executable_of(const PJRT_Api *api, PJRT_LoadedExecutable *loaded,
+                                   PJRT_Executable **executable);
+void trd__pjrt_executable_release(const PJRT_Api *api, PJRT_Executable *executable);
 
 #endif

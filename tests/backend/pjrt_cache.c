@@ -1,0 +1,111 @@
+/* Compiled programs on disk: a second backend loads what the first compiled, with the same results; a damaged
+ * file and another module are compiled anew. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/shape.h"
+#include "ops/attrs.h"
+#include "support/program.h"
+#include "support/scratch.h"
+
+typedef struct log_counts {
+    int compiled, loaded, warnings;
+} log_counts;
+
+static void count_line(void *user, trd_log_level level, const char *line)
+{
+    log_counts *counts = user;
+    counts->compiled += strncmp(line, "compiled ", 9) == 0;
+    counts->loaded += strncmp(line, "loaded from the cache ", 22) == 0;
+    counts->warnings += level == TRD_LOG_WARNING;
+}
+
+/* Adds `step` twice to a state of 1, in a backend of its own. */
+static log_counts run(const char *folder, double step)
+{
+    log_counts counts = {0};
+    trd__backend_options options = {.name = "pjrt", .cache_directory = folder, .log = {count_line, &counts}};
+    trd__backend *backend;
+    if (trd__backend_create(&options, &backend)) fail_msg("%s", trd_error_message());
+    trd__program *p;
+    assert_int_equal(trd__program_create("count", &p), TRD_OK);
+    trd__entry entry = test_entry("n", TRD_F32, TRD__SHAPE(3));
+    int slot = trd__program_slot(p, "state", TRD__UPDATE, &entry, 1);
+    trd_value more = trd_constant_fill(p->builder, TRD_F32, TRD__SHAPE(3), step);
+    trd__program_output(p, slot, 0, trd_add(p->builder, trd__program_input(p, slot, 0), more));
+    trd__set *set = test_set(backend, &p->slots[0]);
+    trd__executable *executable = test_compile(backend, p, false);
+    test_write(backend, set, 0, (double[]){1, 1, 1});
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(backend->table->execute(backend, executable, &set, NULL), TRD_OK);
+    float found[3];
+    assert_int_equal(backend->table->set_read(backend, set, 0, found), TRD_OK);
+    for (int i = 0; i < 3; i++) assert_float_equal(found[i], 1 + 2 * step, 0);
+    assert_true(backend->table->memory(executable).bytes_read == sizeof found);
+    backend->table->executable_free(backend, executable);
+    backend->table->set_free(backend, set);
+    trd__program_free(p);
+    trd__backend_free(backend);
+    return counts;
+}
+
+static void expect(log_counts found, int compiled, int loaded)
+{
+    assert_int_equal(found.compiled, compiled);
+    assert_int_equal(found.loaded, loaded);
+    assert_int_equal(found.warnings, 0);
+}
+
+/* Turns over a byte in the middle of the folder's only file. */
+static void damage(const char *folder)
+{
+    char path[4096];
+    DIR *listing = opendir(folder);
+    assert_non_null(listing);
+    int files = 0;
+    for (struct dirent *e; (e = readdir(listing));) {
+        if (strncmp(e->d_name, "program-", 8) != 0) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        files++;
+    }
+    closedir(listing);
+    assert_int_equal(files, 1);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 200, SEEK_SET), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, 200, SEEK_SET), 0);
+    assert_int_not_equal(fputc(byte ^ 0x55, file), EOF);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void compiles_once(void **state)
+{
+    if (!getenv("PJRT_PLUGIN_LIBRARY_PATH")) {
+        print_message("no plugin: run tools/fetch-pjrt or set PJRT_PLUGIN_LIBRARY_PATH\n");
+        skip();
+    }
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s/cache", (const char *)*state);
+    expect(run(NULL, 1), 1, 0);
+    expect(run(folder, 1), 1, 0);
+    expect(run(folder, 1), 0, 1);
+    damage(folder);
+    expect(run(folder, 1), 1, 0);
+    expect(run(folder, 1), 0, 1);
+    expect(run(folder, 2), 1, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(compiles_once)};
+    return cmocka_run_group_tests_name("backend/pjrt_cache", tests, scratch_create, scratch_remove);
+}
