@@ -266,6 +266,9 @@ TRD_API int trd_view_count(trd_view view);                          /* tensors o
 TRD_API trd_array trd_view_describe(trd_view view, int i);          /* data is NULL */
 TRD_API int trd_view_find(trd_view view, const char *name);         /* -1: none */
 TRD_API trd_status trd_view_read(trd_view view, int i, void *data); /* whole tensor, its own dtype */
+/* Replaces a whole tensor, in its own dtype: what is queued finishes first, and earlier handles of the view
+ * report TRD_DELETED. The compiled programs stay, for they know shapes only. */
+TRD_API trd_status trd_view_write(trd_view view, int i, const void *data);
 /* A handle to the array as it is now: reading it after a step that donated it is TRD_DELETED. */
 typedef struct trd_handle {
     trd_view view;       /* the set */

@@ -71,6 +71,21 @@ static uint64_t generation(trd_view view)
     return set ? set->generation : 0; /* gradients that were never needed */
 }
 
+trd_status trd_view_write(trd_view view, int i, const void *data)
+{
+    trd_engine *engine = view.engine;
+    TRD_TRY(check_view(view, i));
+    TRD_TRY(trd__queue_flush(engine));
+    trd__set *set = engine->state[view.set];
+    trd_status status = engine->backend->table->set_write(engine->backend, set, i, data);
+    if (status != TRD_OK) return trd__engine_fail(engine, status, "writing state");
+    set->generation++;
+    engine->dirty = true;
+    engine->base_step = engine->step;
+    engine->base_generation = engine->state[TRD__ROLE_PARAMS]->generation;
+    return TRD_OK;
+}
+
 trd_handle trd_view_handle(trd_view view, int i)
 {
     return (trd_handle){view, i, generation(view)};
@@ -86,7 +101,7 @@ trd_status trd_handle_read(trd_handle handle, void *data)
         return trd__fail(TRD_DELETED, "reading \"%s\": deleted by a later micro-batch, update or restore",
                          name);
     if (handle.generation < engine->base_generation)
-        return trd__fail(TRD_DELETED, "reading \"%s\": deleted by an earlier update or restore", name);
+        return trd__fail(TRD_DELETED, "reading \"%s\": deleted by an earlier update, restore or write", name);
     /* Each update donates the set once, so the generation says which one it was. */
     int64_t step = engine->base_step + (int64_t)(handle.generation - engine->base_generation) + 1;
     return trd__fail(TRD_DELETED, "reading \"%s\": deleted by the update of step %lld", name,
@@ -106,6 +121,7 @@ trd_status trd_engine_set_step(trd_engine *engine, int64_t step)
     TRD_TRY(trd__engine_check(engine));
     TRD_TRY(trd__queue_flush(engine));
     engine->step = step;
+    engine->dirty = true;
     engine->base_step = step;
     engine->base_generation = engine->state[TRD__ROLE_PARAMS]->generation;
     return TRD_OK;

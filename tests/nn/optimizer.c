@@ -183,7 +183,7 @@ static void names_and_ranges(void **state)
                  {&o.b1, -0.1, "adam_b1", "adamw adam_pax muon"},
                  {&o.b2, 1, "adam_b2", "adamw adam_pax muon"},
                  {&o.b2, NAN, "adam_b2", "adamw adam_pax muon"},
-                 {&o.eps, -1, "adam_eps: expected a number of at least 0, found -1", "adamw adam_pax muon"},
+                 {&o.eps, -1, "adam_eps: expected a number of at least 1e-30, found -1", "adamw adam_pax muon"},
                  {&o.eps_root, INFINITY, "adam_eps_root", "adamw adam_pax muon"},
                  {&o.weight_decay, -1, "adam_weight_decay", "adamw adam_pax muon"},
                  {&o.muon.beta, 1, "muon_beta", "muon"},
