@@ -9,6 +9,7 @@ library=$(dirname "$treadle")/tests/libtrd_failing_files.so
 [ -e "$library" ] || skip "built without $library"
 steps=3
 number=${TRD_SEED:-$(date +%s)}
+echo "the choice of calls: TRD_SEED=$number"
 stride=67
 [ -z "${TRD_NIGHTLY:-}" ] || stride=1
 
