@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -48,9 +49,10 @@ static struct {
 } heap;
 
 /* Where those are: who gives a block back cannot be told from the return address, which a tail call skips. */
-enum { HEAP_SLOTS = 1 << 15 };
+enum { HEAP_SLOTS = 1 << 18 };
 static struct {
     atomic_flag busy;
+    size_t used;          /* slots that are not NULL */
     void *at[HEAP_SLOTS]; /* NULL: never used; heap_gone: given back */
 } heap_blocks = {.busy = ATOMIC_FLAG_INIT};
 static char heap_gone[1];
@@ -63,11 +65,8 @@ HEAP_PLAIN static void heap_lock(void)
 /* The slot that holds block, or the first unused one. */
 HEAP_PLAIN static void **heap_slot(const void *block)
 {
-    size_t i = (size_t)((uintptr_t)block >> 4) * 0x9e3779b97f4a7c15u >> 49;
-    for (int passed = 0; heap_blocks.at[i] && heap_blocks.at[i] != block; passed++) {
-        if (passed == HEAP_SLOTS) __builtin_trap(); /* a test of so many allocations needs more slots */
-        i = (i + 1) % HEAP_SLOTS;
-    }
+    size_t i = (size_t)((uintptr_t)block >> 4) * 0x9e3779b97f4a7c15u >> 46;
+    while (heap_blocks.at[i] && heap_blocks.at[i] != block) i = (i + 1) % HEAP_SLOTS;
     return &heap_blocks.at[i];
 }
 
@@ -91,7 +90,9 @@ HEAP_PLAIN static void *heap_remembered(void *block)
 {
     if (!block) return NULL;
     heap_lock();
-    *heap_slot(block) = block;
+    void **slot = heap_slot(block);
+    if (!*slot && ++heap_blocks.used == HEAP_SLOTS) abort(); /* the table is too small for this test */
+    *slot = block;
     atomic_flag_clear(&heap_blocks.busy);
     heap.live++;
     return block;
@@ -177,7 +178,8 @@ static void heap_arm(long until_failure)
 {
     heap.until_failure = until_failure;
     heap.live = 0;
-    memset(heap_blocks.at, 0, sizeof heap_blocks.at);
+    if (heap_blocks.used) memset(heap_blocks.at, 0, sizeof heap_blocks.at);
+    heap_blocks.used = 0;
     heap.armed = true;
 }
 
