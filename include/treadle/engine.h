@@ -295,7 +295,7 @@ typedef struct trd_train_event {
     trd_status status;             /* of train_end: how the loop ended. Else TRD_OK */
 } trd_train_event;
 /* A status other than TRD_OK ends training with it, after train_end; trd_error_message then names the hook
- * before what the thread's last failure said. */
+ * and the status before what the thread's last failure said. */
 typedef trd_status (*trd_train_hook)(void *user, const trd_train_event *event);
 /* Called on the caller's thread, each may be NULL, in this order:
  *   train_begin, [eval_begin, eval_end,]

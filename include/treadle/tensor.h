@@ -85,7 +85,7 @@ typedef struct trd_batch {
     const trd_array *extras; /* further loss inputs by name (advantages, reference log-probabilities, ...) */
     int constant_count;      /* of constants */
     const trd_constant *constants; /* compiled in */
-    trd_update_step update_step;   /* is_update_step, for trd_engine_train */
+    trd_update_step update_step;   /* for trd_engine_train */
     uint64_t position;             /* data rows consumed once this batch is, saved in checkpoints */
 } trd_batch;
 

@@ -5,6 +5,7 @@
 #include <treadle/treadle.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "checkpoint/store.h"
 #include "cli/cli.h"
@@ -273,6 +274,9 @@ static trd_status run_session(session *s)
     if (is_config(s->options.model)) {
         TRD_TRY(trd_config_load(s->options.model, NULL, 0, &s->config));
         trd_config_set_log(s->config, cli_log);
+    } else if (!trd__file_exists(s->options.model)) {
+        return trd__fail(TRD_NOT_FOUND, "opening %s: expected a model or a config, found nothing",
+                         s->options.model);
     }
     TRD_TRY(open_tokenizer(s));
     TRD_TRY(cli_prompts_make(&s->options, s->tokenizer, &s->prompts));

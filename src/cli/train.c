@@ -24,10 +24,11 @@ static void say_result(const cli_run *run)
     bool stopped = was_stopped(run);
     printf("%s at step %lld of %lld. The run is in %s:\n", stopped ? "Stopped" : "Done", (long long)step,
            (long long)run->options.steps, run->folder);
-    printf("  metrics.jsonl, %s%slog.txt, config.yml%s\n",
+    printf("  metrics.jsonl, %s%slog.txt, config.yml%s%s\n",
            is_on(run, "enable_html_report") ? "report.html, " : "",
            is_on(run, "enable_tensorboard") ? "tensorboard/, " : "",
-           run->options.checkpoint_directory ? ", checkpoints/" : "");
+           run->options.checkpoint_directory ? ", checkpoints/" : "",
+           run->options.profiler.directory ? ", profile/" : "");
     if (!run->options.checkpoint_directory)
         printf("The weights are not kept: enable_checkpointing is off.\n");
     else if (stopped)
@@ -36,6 +37,7 @@ static void say_result(const cli_run *run)
         printf(
             "Next:\n  treadle generate %s/config.yml --prompt TEXT\n  treadle export %s/config.yml FOLDER\n",
             run->folder, run->folder);
+    if (run->options.profiler.directory) printf("Traces: treadle profile %s\n", run->folder);
 }
 
 /* Member key: the loss among metrics, null when there is none. */

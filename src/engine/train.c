@@ -64,7 +64,10 @@ static trd_status call_hook(const loop *l, const char *name, trd_train_hook hook
     if (!hook) return TRD_OK;
     event.engine = l->engine;
     trd_status status = hook(l->options->hooks.user, &event);
-    return status == TRD_OK ? TRD_OK : trd__fail_in(status, "training: the hook %s", name);
+    if (status == TRD_OK) return TRD_OK;
+    const char *text = trd_status_text(status); /* all there is to say when no call failed before */
+    return *trd_error_message() ? trd__fail_in(status, "training: the hook %s: %s", name, text)
+                                : trd__fail(status, "training: the hook %s: %s", name, text);
 }
 #define HOOK(l, name, ...) call_hook(l, #name, (l)->options->hooks.name, (trd_train_event){__VA_ARGS__})
 

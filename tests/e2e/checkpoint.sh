@@ -47,16 +47,19 @@ damage "$folder/step-12/tensors.safetensors" $((size - 8))
 damage "$folder/step-8/state.json" 30
 mkdir "$folder/.tmp-save-step-13.1"
 expect 1 checkpoint verify "$work/runs/run"
-prints "step-12: tensors.safetensors, "
-prints "was altered or torn"
-prints "step-8: state.json: "
+grep -q "^step-12: tensors.safetensors: [a-z_./0-9]* was altered or torn" "$work/out" || fail "verify: $(cat "$work/out")"
+prints "step-8: state.json was altered or torn"
 prints "step-10: intact"
+expect 0 checkpoint list "$work/runs/run"
+grep -q "^step-12 .* damaged\$" "$work/out" || fail "list does not say that step-12 is damaged: $(cat "$work/out")"
+prints "verify\` says what is damaged"
+expect 0 checkpoint list "$folder/step-10"
+[ "$(wc -l < "$work/out")" = 2 ] || fail "list of one checkpoint: expected a head and a row: $(cat "$work/out")"
 expect 0 checkpoint list "$work/runs/run" --json
 prints '"name": "step-12", "step": 12, "micro_batches": 0'
 prints '"damaged": 2'
 expect 0 checkpoint repair "$folder" --dry-run
-prints "moved $folder/step-12 to $folder/damaged-step-12"
-prints "nothing was changed"
+prints "would have moved $folder/step-12 to $folder/damaged-step-12"
 kept ".tmp-save-step-13.1 step-10 step-12 step-4 step-8 "
 expect 0 checkpoint repair "$work/runs/run"
 prints "removed $folder/.tmp-save-step-13.1"
@@ -100,5 +103,8 @@ says "holds none"
 expect 0 checkpoint list "$work"
 prints "holds no checkpoints"
 expect 1 checkpoint list "$work/nothing"
+says "found nothing"
+expect 1 checkpoint list "$work/config.yml"
+says "found a file"
 expect 1 checkpoint repair "$folder/step-4"
 echo "checkpoint: ok"
