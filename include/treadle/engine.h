@@ -171,9 +171,14 @@ TRD_API trd_value trd_forward_token_logprobs(trd_builder *b, const trd_model *mo
                                              void *user);
 
 /* Saves; metadata is the caller's text (NULL: none), returned by restore. *wrote (may be NULL) says whether a
- * checkpoint was written: off the period and not forced, or with checkpointing off or read-only, none is. */
+ * checkpoint was written: off the period and not forced, or with checkpointing off or read-only, none is.
+ * With async_checkpointing it was begun, and a failure of it is told by the next call. TRD_STATE: the folder
+ * holds later steps of a run that this engine has not restored. docs/checkpoints.md says what a checkpoint
+ * holds. */
 TRD_API trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force, bool *wrote);
-/* step -1: the newest. TRD_NOT_FOUND when there is none. *metadata: free with trd_text_free; may be NULL. */
+/* step -1: the newest intact one. TRD_NOT_FOUND when there is none; TRD_SHAPE or TRD_INVALID_ARGUMENT naming
+ * every tensor and key that does not fit, with nothing changed. Checkpoints of later steps go when the next
+ * save is done. *metadata: free with trd_text_free; may be NULL. */
 TRD_API trd_status trd_engine_restore(trd_engine *engine, int64_t step, char **metadata);
 /* Hub folder with the current parameters: model.safetensors and config.json (the tokenizer writes its own
  * files). */
