@@ -1,4 +1,5 @@
-/* The throttler on a device that claims never to be ready: which call waits, and for what. */
+/* The throttler on a device that claims never to be ready: which call waits, and for what. Metrics on one
+ * that is always done: what is written when. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,8 +88,54 @@ static void a_full_queue_waits_for_the_oldest(void **state)
     }
 }
 
+static bool done_at_once(trd__backend *backend, trd__event event)
+{
+    return device->event_wait(backend, event) == TRD_OK;
+}
+
+static int steps_written;
+
+static trd_status count_write(void *user, trd_metric_mode mode, int64_t step, const trd_metric *metrics,
+                              int count)
+{
+    (void)user;
+    (void)mode;
+    (void)metrics;
+    (void)count;
+    assert_int_equal(step, ++steps_written);
+    return TRD_OK;
+}
+
+/* However fast the device is, a step's numbers are written once the next run is queued, not before. */
+static void metrics_wait_for_the_next_dispatch(void **state)
+{
+    (void)state;
+    const trd_metric_sink sink = {.write = count_write};
+    trd_engine_options o = test_options();
+    trd__backend_table table;
+    trd_step_metrics metrics;
+    test_batch b;
+    o.sinks = &sink;
+    o.sink_count = 1;
+    trd_engine *engine = slow_engine(&o, &table);
+    table.event_ready = done_at_once;
+    steps_written = 0;
+    test_batch_fill(&b, 1);
+    for (int step = 0; step < 3; step++) {
+        OK(trd_engine_fwd_bwd(engine, &b.batch));
+        assert_int_equal(steps_written, step);
+        OK(trd_engine_update(engine));
+        assert_int_equal(steps_written, step);
+    }
+    OK(trd_engine_get_metrics(engine, false, &metrics));
+    assert_int_equal(steps_written, 3);
+    engine->backend->table = device;
+    OK(trd_engine_close(engine));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_full_queue_waits_for_the_oldest)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_full_queue_waits_for_the_oldest),
+                                       cmocka_unit_test(metrics_wait_for_the_next_dispatch)};
     return cmocka_run_group_tests_name("engine/queue", tests, NULL, NULL);
 }
