@@ -223,7 +223,9 @@ static inline trd_recorded trd_recorded_weighted(double unreduced_sum, double de
     return r;
 }
 /* Host-side metrics of the current step, aggregated over its calls. The mean of weighted values is the sum of
- * their sums over the sum of their denominators; every other aggregation takes each value's own quotient. */
+ * their sums over the sum of their denominators; every other aggregation takes each value's own quotient.
+ * TRD_INVALID_ARGUMENT for a name that every step has ("loss", ...); where the loss has an aux metric of the
+ * name, this value counts. */
 TRD_API trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, trd_recorded value,
                                              trd_aggregation aggregation);
 /* The caller's own aggregation: fold gets what it returned last (0 at first), the new value and how many came

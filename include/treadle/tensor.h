@@ -56,7 +56,7 @@ typedef struct trd_shape {
 typedef struct trd_array {
     const char *name; /* as a loss asks for it, or a parameter's hub name */
     trd_dtype dtype;  /* of its elements */
-    trd_shape shape;  /* of an extra input: (B, ...) */
+    trd_shape shape;  /* of an extra input: (B, ...), zeros fill up the batch; or without rows, as it is */
     const void *data; /* row-major */
 } trd_array;
 

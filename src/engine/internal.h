@@ -393,6 +393,8 @@ trd_status trd__trace_merge(trd__trace *trace, bool add);
 trd_status trd__metrics_create(trd_engine *engine);
 void trd__metrics_free(trd_engine *engine);
 const char *trd__metrics_name(trd_engine *engine, const char *name); /* NULL: no room or memory */
+/* The same for a metric of the caller's; refuses a name that every step has already. */
+trd_status trd__metrics_name_of_caller(trd_engine *engine, const char *name, const char **full);
 /* Takes over one flight's results (TRD__RESULT_COUNT values). */
 trd_status trd__metrics_collect(trd_engine *engine, const trd__flight *flight, const double *results);
 void trd__tally_add(trd__tally *tally, const trd__loss_info *info, const double *results);

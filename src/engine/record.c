@@ -32,8 +32,8 @@ static void aggregate(trd__host_metric *metric, double value)
 static trd_status find(trd_engine *engine, const char *name, const trd__host_metric *like,
                        trd__host_metric **out)
 {
-    const char *full = trd__metrics_name(engine, name);
-    if (!full) return TRD_INVALID_ARGUMENT;
+    const char *full;
+    TRD_TRY(trd__metrics_name_of_caller(engine, name, &full));
     trd__step_record *record = &engine->current;
     for (int i = 0; i < record->host_count; i++) {
         trd__host_metric *metric = *out = &record->host[i];

@@ -256,14 +256,14 @@ static trd_status copy_state(trd_engine *engine, snapshot *s)
 }
 
 /* In a folder with checkpoints of another run an earlier step would be pruned at once, or outlived by what it
- * is not. */
+ * is not, and the same step would take the place of what is there. */
 static trd_status check_origin(const trd_engine *engine, trd__store_name name)
 {
     trd__store_name newest;
     char text[TRD__STORE_NAME_TEXT];
     if (engine->saver->own) return TRD_OK;
     TRD_TRY(trd__store_newest_name(engine->saver->store, &newest));
-    if (trd__store_compare(newest, name) <= 0) return TRD_OK;
+    if (trd__store_compare(newest, name) < 0) return TRD_OK;
     return trd__fail(
         TRD_STATE,
         "%s holds %s, which this engine has not restored; restore first, or choose another run_name",
