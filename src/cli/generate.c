@@ -45,9 +45,7 @@ static trd_status find_weights(session *s, char **newest, const char **path)
     const trd_engine_options *engine = trd_config_engine(s->config);
     if (engine->checkpoint_directory) TRD_TRY(trd__store_newest_path(engine->checkpoint_directory, newest));
     *path = *newest ? *newest : engine->load_parameters_path;
-    if (!*newest)
-        fprintf(stderr, "no checkpoint of this run yet: generating with %s\n",
-                *path ? "the weights it starts from" : "its random starting weights");
+    if (!*newest) cli_say_start("generating with", *path);
     return TRD_OK;
 }
 
@@ -86,7 +84,9 @@ static trd_status open_tokenizer(session *s)
         s->tokenizer = s->own_tokenizer;
     }
     if (!status || (s->options.ids && !s->options.tokenizer)) return TRD_OK;
-    return s->options.tokenizer ? status : trd__fail_in(status, "give --tokenizer PATH, or --ids");
+    return s->options.tokenizer
+               ? status
+               : trd__fail_in(status, "give --tokenizer PATH, or --ids, or a run's config.yml");
 }
 
 /* The ends of a text and of a turn, wherever they are said: config.json, tokenizer, chat template. */
