@@ -151,6 +151,7 @@ static void put_action(void *user, const char *action, const char *path, const c
 {
     visit *v = user;
     v->problems++;
+    v->damaged += to != NULL;
     if (v->json) {
         trd__json_open_object(v->json);
         trd__json_put_string(v->json, "action", action);
@@ -160,6 +161,18 @@ static void put_action(void *user, const char *action, const char *path, const c
     } else {
         printf("%s%s %s%s%s\n", v->dry ? "would have " : "", action, path, to ? " to " : "", to ? to : "");
     }
+}
+
+/* After this repair training would begin afresh, which nobody should find out from its losses. */
+static trd_status say_if_none_is_left(const visit *v)
+{
+    trd__store_name *names;
+    size_t count;
+    TRD_TRY(trd__store_list(v->store, &names, &count));
+    trd__free(names);
+    if (count == (v->dry ? (size_t)v->damaged : 0))
+        printf("no intact checkpoint is left: training will begin afresh here\n");
+    return TRD_OK;
 }
 
 /* The lock keeps a running engine's folder, and a save in progress, from being taken for leftovers. */
@@ -174,6 +187,7 @@ static trd_status repair(visit *v, bool dry)
     if (held) status = trd__store_lock(v->folder, &lock);
     if (!status) status = trd__store_repair(v->store, dry, put_action, v);
     if (lock >= 0) close(lock);
+    if (!status && !v->json && v->damaged) status = say_if_none_is_left(v);
     if (!status && !v->json && !v->problems) printf("nothing to repair in %s\n", v->folder);
     return status;
 }

@@ -64,6 +64,7 @@ kept ".tmp-save-step-13.1 step-10 step-12 step-4 step-8 "
 expect 0 checkpoint repair "$work/runs/run"
 prints "removed $folder/.tmp-save-step-13.1"
 prints "moved $folder/step-8 to $folder/damaged-step-8"
+grep -q "no intact checkpoint" "$work/out" && fail "repair: $(cat "$work/out")"
 kept "damaged-step-12 damaged-step-8 step-10 step-4 "
 expect 0 checkpoint repair "$work/runs/run"
 prints "nothing to repair"
@@ -77,6 +78,17 @@ expect 0 train "$work/config.yml"
 prints "Going on from step 10."
 cmp "$folder/step-12/tensors.safetensors" "$work/intact/step-12/tensors.safetensors" || fail "step-12 differs"
 kept "damaged-step-12 damaged-step-8 step-10 step-12 step-4 "
+
+# When nothing is intact, repair says what that means.
+cp -r "$work/intact" "$work/none"
+rm -rf "$work/none/.tmp-"* "$work/none/step-4" "$work/none/step-8" "$work/none/step-10"
+damage "$work/none/step-12/state.json" 30
+for flag in --dry-run ""; do
+    expect 0 checkpoint repair "$work/none" $flag
+    prints "no intact checkpoint is left: training will begin afresh here"
+done
+expect 0 checkpoint repair "$work/none"
+prints "nothing to repair"
 
 # Beside a run: looking is fine, repairing is not.
 "$treadle" train "$work/config.yml" steps=1000000 keep_period=0 > "$work/long.out" 2> "$work/long.err" &
