@@ -170,11 +170,11 @@ TRD_API trd_status trd_engine_fwd_only(trd_engine *engine, trd_forward_function 
 TRD_API trd_value trd_forward_token_logprobs(trd_builder *b, const trd_model *model, const trd_inputs *in,
                                              void *user);
 
-/* Saves; metadata is the caller's text (NULL: none), returned by restore. *wrote (may be NULL) says whether a
- * checkpoint was written: off the period and not forced, or with checkpointing off or read-only, none is.
- * With async_checkpointing it was begun, and a failure of it is told by the next call. TRD_STATE: the folder
- * holds later steps of a run that this engine has not restored. docs/checkpoints.md says what a checkpoint
- * holds. */
+/* Saves; metadata is the caller's text in UTF-8 (NULL: none), returned by restore. *wrote (may be NULL) says
+ * whether a checkpoint was written: off the period and not forced, or with checkpointing off or read-only,
+ * none is. With async_checkpointing it was begun, and a failure of it is told by the next call. TRD_STATE:
+ * the folder holds later steps of a run that this engine has not restored. docs/checkpoints.md says what a
+ * checkpoint holds. */
 TRD_API trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force, bool *wrote);
 /* step -1: the newest intact one. TRD_NOT_FOUND when there is none; TRD_SHAPE or TRD_INVALID_ARGUMENT naming
  * every tensor and key that does not fit, with nothing changed. Checkpoints of later steps go when the next
@@ -224,8 +224,8 @@ static inline trd_recorded trd_recorded_weighted(double unreduced_sum, double de
 }
 /* Host-side metrics of the current step, aggregated over its calls. The mean of weighted values is the sum of
  * their sums over the sum of their denominators; every other aggregation takes each value's own quotient.
- * TRD_INVALID_ARGUMENT for a name that every step has ("loss", ...); where the loss has an aux metric of the
- * name, this value counts. */
+ * TRD_INVALID_ARGUMENT for a name that is not UTF-8 or that every step has ("loss", ...), and then nothing of
+ * a group is recorded; where the loss has an aux metric of the name, this value counts. */
 TRD_API trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, trd_recorded value,
                                              trd_aggregation aggregation);
 /* The caller's own aggregation: fold gets what it returned last (0 at first), the new value and how many came
@@ -250,7 +250,8 @@ TRD_API trd_status trd_engine_get_metrics_history(trd_engine *engine, bool clear
                                                   const trd_step_metrics **steps, int *count);
 
 TRD_API int64_t trd_engine_step(const trd_engine *engine); /* train_step: updates done */
-/* Sets train_step, which the schedule and the names of checkpoints follow; TRD_INVALID_ARGUMENT below 0. */
+/* Sets train_step, which the schedule and the names of checkpoints follow; TRD_INVALID_ARGUMENT below 0 and
+ * above 10^15. */
 TRD_API trd_status trd_engine_set_step(trd_engine *engine, int64_t step);
 TRD_API int64_t trd_engine_total_micro_steps(const trd_engine *engine);  /* micro-batches of the whole run */
 TRD_API int64_t trd_engine_micro_step_count(const trd_engine *engine);   /* of them, since the last update */

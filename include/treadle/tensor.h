@@ -86,7 +86,7 @@ typedef struct trd_batch {
     int constant_count;      /* of constants */
     const trd_constant *constants; /* compiled in */
     trd_update_step update_step;   /* for trd_engine_train */
-    uint64_t position;             /* data rows consumed once this batch is, saved in checkpoints */
+    uint64_t position; /* data rows consumed once this batch is (below 2^53), saved in checkpoints */
 } trd_batch;
 
 #ifdef __cplusplus

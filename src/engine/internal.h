@@ -96,6 +96,9 @@ enum {
     TRD__HOST_METRICS = 32, /* recorded by the caller within one step */
     TRD__NAMES = 512        /* different metric names an engine may see */
 };
+#define TRD__MOST_WHOLE                                                                                      \
+    9007199254740991 /* 2^53 - 1: the largest number a checkpoint's JSON holds exactly                       \
+                      */
 
 typedef struct trd__layout {
     trd__entry *entries;
@@ -393,7 +396,8 @@ trd_status trd__trace_merge(trd__trace *trace, bool add);
 trd_status trd__metrics_create(trd_engine *engine);
 void trd__metrics_free(trd_engine *engine);
 const char *trd__metrics_name(trd_engine *engine, const char *name); /* NULL: no room or memory */
-/* The same for a metric of the caller's; refuses a name that every step has already. */
+/* The same for a metric of the caller's; refuses a name that every step has already, and one that is not
+ * UTF-8, which a checkpoint would not give back. */
 trd_status trd__metrics_name_of_caller(trd_engine *engine, const char *name, const char **full);
 /* Takes over one flight's results (TRD__RESULT_COUNT values). */
 trd_status trd__metrics_collect(trd_engine *engine, const trd__flight *flight, const double *results);
@@ -461,6 +465,8 @@ const char *trd__saved_name(trd__role role, const char *entry, char *text, size_
 
 /* state.c */
 /* state.json's text in *writer, which the caller frees. */
+/* What a reader of a checkpoint would refuse must not get into it: text is NULL or UTF-8. */
+trd_status trd__state_check_text(const char *what, const char *text);
 trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_writer *writer);
 
 /* state_metrics.c */

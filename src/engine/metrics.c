@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/internal.h"
+#include "tokenizer/unicode.h"
 
 /* X(name, text): what every step records, in this order. */
 #define STEP_METRICS(X)                                                                                      \
@@ -63,6 +64,10 @@ const char *trd__metrics_name(trd_engine *engine, const char *name)
 trd_status trd__metrics_name_of_caller(trd_engine *engine, const char *name, const char **full)
 {
     const trd__metrics *m = &engine->metrics;
+    size_t bytes = name ? strlen(name) : 0;
+    if (bytes == 0) return trd__fail(TRD_INVALID_ARGUMENT, "recording a metric: expected a name, found none");
+    if (trd__utf8_valid((const uint8_t *)name, bytes) != bytes)
+        return trd__fail(TRD_INVALID_ARGUMENT, "metric \"%s\": expected a name in UTF-8", name);
     *full = trd__metrics_name(engine, name);
     if (!*full) return m->name_count == TRD__NAMES ? TRD_INVALID_ARGUMENT : TRD_NO_MEMORY;
     for (int i = 0; i < METRIC_COUNT; i++)

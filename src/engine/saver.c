@@ -91,6 +91,7 @@ static trd_status reserve_early(trd_engine *engine)
 trd_status trd__saver_create(trd_engine *engine)
 {
     const char *folder = engine->options.checkpoint_directory;
+    TRD_TRY(trd__state_check_text("creating an engine: fingerprint", engine->options.fingerprint));
     trd__saver *saver = trd__calloc(1, sizeof *saver);
     if (!saver) return TRD_NO_MEMORY;
     saver->lock = -1;

@@ -52,7 +52,7 @@ trd_array trd_view_describe(trd_view view, int i)
 int trd_view_find(trd_view view, const char *name)
 {
     const trd__layout *layout = &view.engine->layout[view.set];
-    for (int i = 0; i < layout->count; i++)
+    for (int i = 0; name && i < layout->count; i++)
         if (strcmp(layout->entries[i].name, name) == 0) return i;
     return -1;
 }
@@ -115,9 +115,10 @@ int64_t trd_engine_step(const trd_engine *engine)
 
 trd_status trd_engine_set_step(trd_engine *engine, int64_t step)
 {
-    if (step < 0)
-        return trd__fail(TRD_INVALID_ARGUMENT, "setting the step: expected 0 or more, found %lld",
-                         (long long)step);
+    static const int64_t most = 1000000000000000; /* its successors are still exact in a checkpoint */
+    if (step < 0 || step > most)
+        return trd__fail(TRD_INVALID_ARGUMENT, "setting the step: expected 0 to %lld, found %lld",
+                         (long long)most, (long long)step);
     TRD_TRY(trd__engine_check(engine));
     TRD_TRY(trd__queue_flush(engine));
     engine->step = step;
