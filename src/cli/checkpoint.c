@@ -91,7 +91,7 @@ static trd_status verify_one(visit *v, const char *path, const char **state)
     trd_status status = trd__stored_verify(path, put_damage, v);
     if (status == TRD_NO_MEMORY) return status;
     bool unreadable = status != TRD_OK && status != TRD_CORRUPT;
-    if (!trd__file_exists(path)) {
+    if (!trd__name_exists(path)) {
         v->problems = 0;
         *state = "removed meanwhile";
         return TRD_OK;

@@ -105,6 +105,26 @@ kill -TERM $pid
 wait $pid || fail "the long run: exit code $?"
 pid=
 
+# A checkpoint of another version may be intact: it is neither passed over nor replaced, and repair goes on past it.
+newest=$(cd "$folder" && ls -d step-* | sort -t - -k 2 -n | tail -n 1)
+sed 's/"format": 2/"format": 3/' "$folder/$newest/manifest.json" > "$work/manifest"
+cp -r "$folder/$newest" "$folder/step-99999999"
+cp "$work/manifest" "$folder/step-99999999/manifest.json"
+: > "$folder/step-100000000" # no folder at all
+ln -s nowhere "$folder/step-100000001"
+mkdir "$folder/.tmp-notes"
+expect 1 checkpoint verify "$folder"
+prints "step-100000001: "
+expect 1 train "$work/config.yml" steps=1000001
+says "step-99999999: "
+says "another version"
+expect 1 checkpoint repair "$folder"
+prints "damaged-step-100000000"
+prints "damaged-step-100000001"
+says "step-99999999: "
+[ -d "$folder/step-99999999" ] && [ -d "$folder/.tmp-notes" ] || fail "repair took what it cannot judge"
+rm -r "$folder/step-99999999"
+
 # Words that mean nothing.
 expect 2 checkpoint
 expect 2 checkpoint mend "$work/runs/run"
