@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/shape.h"
 #include "checkpoint/store.h"
 #include "engine/internal.h"
@@ -71,6 +72,7 @@ static trd_status reserve(trd__saver *saver, size_t bytes)
 {
     stop_making_pages(saver);
     if (bytes <= saver->memory_bytes) return TRD_OK;
+    TRD_TRY(trd__memory_check(bytes));
     trd__unmap(saver->memory, saver->memory_bytes);
     saver->memory_bytes = 0;
     saver->memory = trd__map(bytes);
