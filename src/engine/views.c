@@ -95,6 +95,8 @@ trd_status trd_handle_read(trd_handle handle, void *data)
 {
     const trd_engine *engine = handle.view.engine;
     int set = handle.view.set;
+    if (handle.index < 0 || handle.index >= trd_view_count(handle.view))
+        return trd_view_read(handle.view, handle.index, data); /* which says so */
     if (handle.generation == generation(handle.view)) return trd_view_read(handle.view, handle.index, data);
     const char *name = trd_view_describe(handle.view, handle.index).name;
     if (set == TRD__ROLE_GRADIENTS || set == TRD__ROLE_MODEL_STATE)
