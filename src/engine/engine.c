@@ -271,7 +271,8 @@ static trd_status create_state(trd_engine *engine)
     TRD_TRY(trd__diagnostics_create(engine));
     TRD_TRY(trd__metrics_create(engine));
     TRD_TRY(trd__weights_fill(engine));
-    return trd__weights_fill_states(engine);
+    TRD_TRY(trd__weights_fill_states(engine));
+    return trd__saver_reserve(engine);
 }
 
 static void free_sets(trd_engine *engine)

@@ -448,10 +448,11 @@ void trd__profiler_unwatch(trd_engine *engine, trd_loader *loader);
 
 /* saver.c */
 trd_status trd__saver_create(trd_engine *engine); /* locks the run folder unless read-only, opens the store */
-bool trd__saver_writes(const trd_engine *engine); /* false: checkpointing is off or read-only */
-void trd__saver_free(trd_engine *engine);         /* waits for the last save, unlocks */
-void trd__saver_poll(trd_engine *engine);         /* a failure of a finished save becomes deferred */
-trd_status trd__saver_wait(trd_engine *engine);   /* for the running save, and returns its status */
+trd_status trd__saver_reserve(trd_engine *engine); /* memory for snapshots, once all other memory is there */
+bool trd__saver_writes(const trd_engine *engine);  /* false: checkpointing is off or read-only */
+void trd__saver_free(trd_engine *engine);          /* waits for the last save, unlocks */
+void trd__saver_poll(trd_engine *engine);          /* a failure of a finished save becomes deferred */
+trd_status trd__saver_wait(trd_engine *engine);    /* for the running save, and returns its status */
 
 /* The most complete checkpoint of a step, or the newest intact one (step -1). */
 trd_status trd__saver_open(trd_engine *engine, int64_t step, trd__stored **stored);

@@ -81,15 +81,6 @@ static trd_status reserve(trd__saver *saver, size_t bytes)
     return TRD_OK;
 }
 
-/* Fresh pages cost many times what the copy into them does. Without a thread the first save makes them. */
-static trd_status reserve_early(trd_engine *engine)
-{
-    trd__saver *saver = engine->saver;
-    TRD_TRY(reserve(saver, trd__snapshot_bytes(engine)));
-    saver->making_pages = pthread_create(&saver->page_thread, NULL, make_pages, saver) == 0;
-    return TRD_OK;
-}
-
 trd_status trd__saver_create(trd_engine *engine)
 {
     const char *folder = engine->options.checkpoint_directory;
@@ -110,7 +101,7 @@ trd_status trd__saver_create(trd_engine *engine)
     trd__store_name newest;
     TRD_TRY(trd__store_newest_name(saver->store, &newest));
     saver->own = newest.step < 0;
-    return reserve_early(engine);
+    return TRD_OK;
 }
 
 static void snapshot_free(snapshot *s)
@@ -314,6 +305,16 @@ uint64_t trd__snapshot_bytes(const trd_engine *engine)
 bool trd__saver_writes(const trd_engine *engine)
 {
     return engine->saver && !engine->options.read_only_checkpoints;
+}
+
+/* Fresh pages cost many times what the copy into them does. Without a thread the first save makes them. */
+trd_status trd__saver_reserve(trd_engine *engine)
+{
+    trd__saver *saver = engine->saver;
+    if (!trd__saver_writes(engine)) return TRD_OK;
+    TRD_TRY(reserve(saver, trd__snapshot_bytes(engine)));
+    saver->making_pages = pthread_create(&saver->page_thread, NULL, make_pages, saver) == 0;
+    return TRD_OK;
 }
 
 trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force, bool *wrote)
