@@ -172,10 +172,15 @@ TRD_API trd_status trd_engine_fwd_only(trd_engine *engine, trd_forward_function 
 TRD_API trd_value trd_forward_token_logprobs(trd_builder *b, const trd_model *model, const trd_inputs *in,
                                              void *user);
 
-/* Saves; metadata is the caller's text (NULL: none), returned by restore. *wrote (may be NULL) says whether a
- * checkpoint was written: off the period and not forced, or with checkpointing off or read-only, none is. */
+/* Saves; metadata is the caller's text in UTF-8 (NULL: none), returned by restore. *wrote (may be NULL) says
+ * whether a checkpoint was written: off the period and not forced, or with checkpointing off or read-only,
+ * none is. With async_checkpointing it was begun, and a failure of it is told by the next call. TRD_STATE:
+ * the folder holds later steps of a run that this engine has not restored. docs/checkpoints.md says what a
+ * checkpoint holds. */
 TRD_API trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force, bool *wrote);
-/* step -1: the newest. TRD_NOT_FOUND when there is none. *metadata: free with trd_text_free; may be NULL. */
+/* step -1: the newest intact one. TRD_NOT_FOUND when there is none; TRD_SHAPE or TRD_INVALID_ARGUMENT naming
+ * every tensor and key that does not fit, with nothing changed. Checkpoints of later steps go when the next
+ * save is done. *metadata: free with trd_text_free; may be NULL. */
 TRD_API trd_status trd_engine_restore(trd_engine *engine, int64_t step, char **metadata);
 /* Hub folder with the current parameters: model.safetensors and config.json (the tokenizer writes its own
  * files). */
@@ -220,7 +225,9 @@ static inline trd_recorded trd_recorded_weighted(double unreduced_sum, double de
     return r;
 }
 /* Host-side metrics of the current step, aggregated over its calls. The mean of weighted values is the sum of
- * their sums over the sum of their denominators; every other aggregation takes each value's own quotient. */
+ * their sums over the sum of their denominators; every other aggregation takes each value's own quotient.
+ * TRD_INVALID_ARGUMENT for a name that is not UTF-8 or that every step has ("loss", ...), and then nothing of
+ * a group is recorded; where the loss has an aux metric of the name, this value counts. */
 TRD_API trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, trd_recorded value,
                                              trd_aggregation aggregation);
 /* The caller's own aggregation: fold gets what it returned last (0 at first), the new value and how many came
@@ -245,7 +252,8 @@ TRD_API trd_status trd_engine_get_metrics_history(trd_engine *engine, bool clear
                                                   const trd_step_metrics **steps, int *count);
 
 TRD_API int64_t trd_engine_step(const trd_engine *engine); /* train_step: updates done */
-/* Sets train_step, which the schedule and the names of checkpoints follow; TRD_INVALID_ARGUMENT below 0. */
+/* Sets train_step, which the schedule and the names of checkpoints follow; TRD_INVALID_ARGUMENT below 0 and
+ * above 10^15. */
 TRD_API trd_status trd_engine_set_step(trd_engine *engine, int64_t step);
 TRD_API int64_t trd_engine_total_micro_steps(const trd_engine *engine);  /* micro-batches of the whole run */
 TRD_API int64_t trd_engine_micro_step_count(const trd_engine *engine);   /* of them, since the last update */
@@ -268,6 +276,9 @@ TRD_API int trd_view_count(trd_view view);                          /* tensors o
 TRD_API trd_array trd_view_describe(trd_view view, int i);          /* data is NULL */
 TRD_API int trd_view_find(trd_view view, const char *name);         /* -1: none */
 TRD_API trd_status trd_view_read(trd_view view, int i, void *data); /* whole tensor, its own dtype */
+/* Replaces a whole tensor, in its own dtype: what is queued finishes first, and earlier handles of the view
+ * report TRD_DELETED. The compiled programs stay, for they know shapes only. */
+TRD_API trd_status trd_view_write(trd_view view, int i, const void *data);
 /* A handle to the array as it is now: reading it after a step that donated it is TRD_DELETED. */
 typedef struct trd_handle {
     trd_view view;       /* the set */
@@ -294,7 +305,7 @@ typedef struct trd_train_event {
     trd_status status;             /* of train_end: how the loop ended. Else TRD_OK */
 } trd_train_event;
 /* A status other than TRD_OK ends training with it, after train_end; trd_error_message then names the hook
- * before what the thread's last failure said. */
+ * and the status before what the thread's last failure said. */
 typedef trd_status (*trd_train_hook)(void *user, const trd_train_event *event);
 /* Called on the caller's thread, each may be NULL, in this order:
  *   train_begin, [eval_begin, eval_end,]

@@ -27,7 +27,8 @@ TRD_API trd_value trd_weighted_scale(trd_builder *b, trd_value denominator, doub
 
 /* A metric recorded beside the loss. */
 typedef struct trd_aux_metric {
-    const char *name;          /* nested names joined with '/'; must outlive the call that traces the loss */
+    const char *name;          /* UTF-8, nested names joined with '/', none that every step has ("loss", ...);
+                                  must outlive the call that traces the loss */
     trd_weighted_metric value; /* aggregated like the loss */
 } trd_aux_metric;
 

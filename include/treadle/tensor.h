@@ -56,7 +56,7 @@ typedef struct trd_shape {
 typedef struct trd_array {
     const char *name; /* as a loss asks for it, or a parameter's hub name */
     trd_dtype dtype;  /* of its elements */
-    trd_shape shape;  /* of an extra input: (B, ...) */
+    trd_shape shape;  /* of an extra input: (B, ...), zeros fill up the batch; or without rows, as it is */
     const void *data; /* row-major */
 } trd_array;
 
@@ -85,8 +85,8 @@ typedef struct trd_batch {
     const trd_array *extras; /* further loss inputs by name (advantages, reference log-probabilities, ...) */
     int constant_count;      /* of constants */
     const trd_constant *constants; /* compiled in */
-    trd_update_step update_step;   /* is_update_step, for trd_engine_train */
-    uint64_t position;             /* data rows consumed once this batch is, saved in checkpoints */
+    trd_update_step update_step;   /* for trd_engine_train */
+    uint64_t position; /* data rows consumed once this batch is (below 2^53), saved in checkpoints */
 } trd_batch;
 
 #ifdef __cplusplus

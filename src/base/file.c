@@ -92,6 +92,12 @@ bool trd__file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+bool trd__name_exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
 bool trd__is_directory(const char *path)
 {
     struct stat info;

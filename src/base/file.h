@@ -21,6 +21,7 @@ void trd__file_map_close(trd__file_map *map); /* safe on a zeroed map */
 trd_status trd__file_open(const char *path, int *fd);
 
 bool trd__file_exists(const char *path);
+bool trd__name_exists(const char *path); /* also a link that leads nowhere */
 bool trd__is_directory(const char *path);
 trd_status trd__make_directories(const char *path);            /* like mkdir -p */
 trd_status trd__remove_tree(const char *path);                 /* TRD_OK when it is not there */

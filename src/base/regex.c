@@ -52,6 +52,8 @@ trd_status trd__regex_find(const pcre2_code *regex, pcre2_match_data *match, con
     if (result >= 0 || result == PCRE2_ERROR_NOMATCH) return TRD_OK;
     if (result == PCRE2_ERROR_NOMEMORY)
         return trd__fail(TRD_NO_MEMORY, "matching a regular expression against \"%s\": no memory", text);
-    return trd__fail(TRD_UNSUPPORTED, "matching a regular expression against \"%s\": PCRE2 error %d", text,
-                     result);
+    PCRE2_UCHAR reason[128];
+    pcre2_get_error_message(result, reason, sizeof reason);
+    return trd__fail(TRD_UNSUPPORTED, "matching a regular expression against \"%s\": %s", text,
+                     (const char *)reason);
 }

@@ -30,7 +30,7 @@ static char *free_name(const trd__store *store, trd__store_name name)
     char text[TRD__STORE_NAME_TEXT];
     trd__store_name_text(name, text);
     char *path = trd__format("%s/damaged-%s", store->folder, text);
-    for (int n = 2; path && trd__file_exists(path); n++) {
+    for (int n = 2; path && trd__name_exists(path); n++) {
         trd__free(path);
         path = trd__format("%s/damaged-%s.%d", store->folder, text, n);
     }
@@ -62,7 +62,10 @@ static trd_status repair_one(const repair *r, trd__store_name name)
     char *path = trd__store_path(r->store, name);
     if (!path) return TRD_NO_MEMORY;
     trd_status status = trd__stored_verify(path, note_damage, NULL);
-    if (status == TRD_CORRUPT) status = move_aside(r, name, path);
+    if (status == TRD_CORRUPT)
+        status = move_aside(r, name, path);
+    else if (status != TRD_OK)
+        trd__fail_in(status, "checking checkpoint %s", path);
     trd__free(path);
     return status;
 }
@@ -74,9 +77,15 @@ trd_status trd__store_repair(const trd__store *store, bool dry, trd__repair_func
     size_t count;
     TRD_TRY(trd__store_leftovers(store, remove_leftover, &r));
     TRD_TRY(trd__store_list(store, &names, &count));
-    trd_status status = TRD_OK;
-    for (size_t i = 0; !status && i < count; i++) status = repair_one(&r, names[i]);
+    trd_status first = TRD_OK;
+    char message[1024]; /* one that cannot be judged keeps none of the others from being repaired */
+    for (size_t i = 0; i < count; i++) {
+        trd_status status = repair_one(&r, names[i]);
+        if (first != TRD_OK || status == TRD_OK) continue;
+        first = status;
+        snprintf(message, sizeof message, "%s", trd_error_message());
+    }
     trd__free(names);
-    if (!status && !dry) status = trd__sync_directory(store->folder);
-    return status;
+    trd_status status = dry ? TRD_OK : trd__sync_directory(store->folder);
+    return first == TRD_OK ? status : trd__fail(first, "%s", message);
 }

@@ -60,13 +60,22 @@ char *trd__store_temporary(const trd__store *store, const char *purpose, trd__st
                        trd__store_name_text(name, text), (long)getpid());
 }
 
+/* Whether trd__store_temporary made a name: what others put there stays. */
+static bool is_leftover(const char *name)
+{
+    static const char *const begins[] = {TRD__STORE_TEMPORARY "save-step-",
+                                         TRD__STORE_TEMPORARY "remove-step-"};
+    return strncmp(name, begins[0], strlen(begins[0])) == 0 ||
+           strncmp(name, begins[1], strlen(begins[1])) == 0;
+}
+
 trd_status trd__store_leftovers(const trd__store *store, trd__store_leftover_function function, void *user)
 {
     trd_status status = TRD_OK;
     DIR *directory = opendir(store->folder);
     if (!directory) return trd__fail(TRD_IO, "opening folder %s: %s", store->folder, strerror(errno));
     for (struct dirent *entry; !status && (entry = readdir(directory));) {
-        if (strncmp(entry->d_name, TRD__STORE_TEMPORARY, strlen(TRD__STORE_TEMPORARY)) != 0) continue;
+        if (!is_leftover(entry->d_name)) continue;
         char *path = trd__path_join(store->folder, entry->d_name);
         status = path ? function(user, path) : TRD_NO_MEMORY;
         trd__free(path);
@@ -234,20 +243,22 @@ trd_status trd__store_read(const trd__store *store, trd__store_name name, trd__s
     char *path = trd__store_path(store, name);
     if (!path) return TRD_NO_MEMORY;
     trd_status status =
-        trd__file_exists(path)
+        trd__name_exists(path)
             ? trd__stored_open(path, stored)
             : trd__fail(TRD_NOT_FOUND, "opening checkpoint %s: there is no such checkpoint", path);
     trd__free(path);
     return status;
 }
 
+/* Only what is damaged or gone is passed over. What cannot be read now, or not by this version, may be
+ * intact, and a run that went on before it would replace it. */
 static trd_status read_one(const trd__store *store, const trd__store_name *names, size_t count,
                            trd__stored **stored)
 {
     trd_status status = TRD_NOT_FOUND;
     for (size_t i = count; i-- > 0;) {
         status = trd__store_read(store, names[i], stored);
-        if (status == TRD_OK || status == TRD_NO_MEMORY) break;
+        if (status != TRD_CORRUPT && status != TRD_NOT_FOUND) break;
         trd__log(&store->log, TRD_LOG_WARNING, "%s; the one before it is tried", trd_error_message());
     }
     return status;
@@ -256,7 +267,7 @@ static trd_status read_one(const trd__store *store, const trd__store_name *names
 static bool is_there(const trd__store *store, trd__store_name name)
 {
     char *path = trd__store_path(store, name);
-    bool there = !path || trd__file_exists(path);
+    bool there = !path || trd__name_exists(path);
     trd__free(path);
     return there;
 }
@@ -274,7 +285,7 @@ trd_status trd__store_read_newest(const trd__store *store, trd__stored **stored)
         trd_status status = read_one(store, names, count, stored);
         replaced = status && count && !is_there(store, names[count - 1]);
         trd__free(names);
-        if (!status || status == TRD_NO_MEMORY) return status;
+        if (!status || (status != TRD_CORRUPT && status != TRD_NOT_FOUND)) return status;
     } while (replaced);
     if (count == 0) return trd__fail(TRD_NOT_FOUND, "opening checkpoints: %s holds none", store->folder);
     return trd__fail(

@@ -76,11 +76,22 @@ static trd_status check_name(const trd__stored *s, trd__json root)
                      trd__store_name_text((trd__store_name){step, micro}, text));
 }
 
+/* The path of one of the checkpoint's files; what stands there and is no file is damage. */
+static trd_status find_file(const trd__stored *s, const char *name, char **path)
+{
+    struct stat info;
+    *path = trd__path_join(s->path, name);
+    if (!*path) return TRD_NO_MEMORY;
+    if (stat(*path, &info) != 0 || S_ISREG(info.st_mode)) return TRD_OK;
+    trd__free(*path);
+    return trd__fail(TRD_CORRUPT, "%s: expected a file, found a folder, a pipe or a device", name);
+}
+
 static trd_status read_state(trd__stored *s, trd__json root)
 {
     trd__file_map map;
-    char *path = trd__path_join(s->path, TRD__STORE_STATE);
-    if (!path) return TRD_NO_MEMORY;
+    char *path;
+    TRD_TRY(find_file(s, TRD__STORE_STATE, &path));
     trd_status status = trd__file_map_open(path, &map);
     trd__free(path);
     TRD_TRY(status);
@@ -114,8 +125,8 @@ static trd_status read_tensors(trd__stored *s, trd__json root)
 {
     trd__json list;
     size_t header_bytes;
-    char *path = trd__path_join(s->path, TRD__STORE_TENSORS);
-    if (!path) return TRD_NO_MEMORY;
+    char *path;
+    TRD_TRY(find_file(s, TRD__STORE_TENSORS, &path));
     trd_status status = trd__safetensors_open(path, &s->file);
     trd__free(path);
     TRD_TRY(status);
@@ -147,6 +158,17 @@ static trd_status read_manifest(trd__stored *s, const char *text, size_t bytes, 
     return status;
 }
 
+/* A name with something else behind it than a folder is damage too. */
+static trd_status check_folder(const trd__stored *s)
+{
+    struct stat info;
+    if (stat(s->path, &info) == 0 && !S_ISDIR(info.st_mode))
+        return trd__fail(TRD_CORRUPT, "expected a folder, found a file");
+    if (!trd__file_exists(s->path) && trd__name_exists(s->path))
+        return trd__fail(TRD_CORRUPT, "expected a folder, found a link that leads nowhere");
+    return TRD_OK;
+}
+
 static trd_status open_path(trd__stored *s, const char *path)
 {
     s->path = trd__strdup(path);
@@ -155,9 +177,10 @@ static trd_status open_path(trd__stored *s, const char *path)
     const char *slash = strrchr(s->path, '/');
     if (!trd__store_parse_name(slash ? slash + 1 : s->path, &s->name))
         return trd__fail(TRD_INVALID_ARGUMENT, "expected a folder named step-N or step-N.mK");
+    TRD_TRY(check_folder(s));
     trd__file_map map;
-    char *manifest = trd__path_join(s->path, TRD__STORE_MANIFEST);
-    if (!manifest) return TRD_NO_MEMORY;
+    char *manifest;
+    TRD_TRY(find_file(s, TRD__STORE_MANIFEST, &manifest));
     trd_status status = trd__file_map_open(manifest, &map);
     if (!status) status = read_manifest(s, (const char *)map.data, map.bytes, manifest);
     trd__file_map_close(&map);

@@ -225,7 +225,8 @@ static int run(int argc, char **argv)
     int words, code = cli_parse(&cli_command_bench, (const cli_option[]){{0}}, argc, argv, &words);
     return code ? code
                 : cli_usage_error(&cli_command_bench,
-                                  "expected step, host, steady or ablation, and a config file");
+                                  "expected step, host, steady or ablation, and a config file, found %s",
+                                  words ? argv[0] : "nothing");
 }
 
 const cli_command cli_command_bench = {

@@ -320,19 +320,23 @@ static void print_row(const char *label, const row *r)
 {
     char losses[TEXT];
     snprintf(losses, sizeof losses, "within %.1g", r->loss_off);
-    printf("| %s | %.4g | %.3f | %.4g | %.4g | %.3g | %.1f | %.1f | %.4g | %.2f%% | %+.2f%% | %.4g | %s | %s "
-           "|\n",
-           label, r->step_ms, r->loop_ratio, r->micro_ms, r->loop_ms, r->wall_s, r->host_micro_us,
-           r->host_update_us, r->busy_ms, 100 * r->share, 100 * (r->busy_ratio - 1), r->worst_ms,
-           r->same_losses ? "same" : losses, *r->other_programs ? r->other_programs : "same");
+    printf(
+        "| %-28s | %7.4g | %10.3f | %14.4g | %7.4g | %6.3g | %19.1f | %14.1f | %12.4g | %9.2f%% | %+14.2f%% "
+        "| %8.4g | %-12s | %-19s |\n",
+        label, r->step_ms, r->loop_ratio, r->micro_ms, r->loop_ms, r->wall_s, r->host_micro_us,
+        r->host_update_us, r->busy_ms, 100 * r->share, 100 * (r->busy_ratio - 1), r->worst_ms,
+        r->same_losses ? "same" : losses, *r->other_programs ? r->other_programs : "same");
 }
 
 static void print_table(const ablation *b)
 {
     printf("%lld micro-batch%s a step, %lld steps a loop, median of %lld loops\n\n"
-           "| switch | ms/step | to default | ms/micro-batch | ms/loop | wall s | host us/micro-batch "
-           "| host us/update | busy ms/step | busy share | busy to default | worst ms | losses | programs |\n"
-           "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+           "| switch                       | ms/step | to default | ms/micro-batch | ms/loop | wall s "
+           "| host us/micro-batch | host us/update | busy ms/step | busy share | busy to default | worst ms "
+           "| losses       | programs            |\n"
+           "|------------------------------|---------|------------|----------------|---------|--------"
+           "|---------------------|----------------|--------------|------------|-----------------|----------"
+           "|--------------|---------------------|\n",
            (long long)b->cycle, b->cycle > 1 ? "es" : "", (long long)b->steps, (long long)b->rounds);
     for (int i = 0; i < KINDS; i++) print_row(kinds[i].label, &b->rows[i]);
     printf("\nPeak memory with max_inflight_computations 1 and 8: %s and %s, difference %s.\n\n",

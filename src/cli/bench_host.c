@@ -129,10 +129,11 @@ static trd_status print_result(host_bench *b, const control *c, bool json)
            idle = spread_of(b->control_us, c->count);
     if (!json) {
         printf("fwd_bwd   p50 %.1f us, p99 %.1f us (%lld calls)\n"
-               "update    p50 %.1f us, p99 %.1f us (%lld calls)\n"
-               "control   p50 %.1f us, p99 %.1f us (a thread of equal duty, %lld calls)\n",
-               micro.p50, micro.p99, (long long)calls, update.p50, update.p99, (long long)b->steps, idle.p50,
-               idle.p99, (long long)c->count);
+               "update    p50 %.1f us, p99 %.1f us (%lld calls)\n",
+               micro.p50, micro.p99, (long long)calls, update.p50, update.p99, (long long)b->steps);
+        if (c->count)
+            printf("control   p50 %.1f us, p99 %.1f us (a thread of equal duty, %lld calls)\n", idle.p50,
+                   idle.p99, (long long)c->count);
         return TRD_OK;
     }
     trd__json_writer w = {0};

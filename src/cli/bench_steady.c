@@ -3,6 +3,7 @@
  * pass is the machine's. Invariant: nothing is allocated while steps are counted. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "backend/cpu/product_rate.h"
@@ -71,6 +72,8 @@ static trd_status warm_up(steady_bench *b)
 
 static trd_status measure(steady_bench *b)
 {
+    memset(b->step_ms, 1, (size_t)b->steps * sizeof *b->step_ms); /* else their pages come one by one, */
+    memset(b->control_ms, 1, (size_t)b->steps * sizeof *b->control_ms); /* and look like growth */
     for (int64_t i = 0; i < b->steps; i++) {
         TRD_TRY(timed_step(b, &b->step_ms[i]));
         b->control_ms[i] = timed_control(b);
@@ -92,10 +95,13 @@ static trd_status print_result(steady_bench *b, bool json)
         printf("step      median %.3f ms, worst %.3f ms: %.2f times the median (%lld steps)\n"
                "control   median %.3f ms, worst %.3f ms: %.2f times the median (%d passes of products each)\n"
                "ratio     %.2f\n"
-               "memory    %s resident at the end, %lld KiB more than after %d steps\n",
+               "memory    %s resident at the end",
                median, worst, worst / median, (long long)b->steps, control, control_worst,
-               control_worst / control, b->passes, ratio, cli_bytes(b->last_bytes), (long long)grown / 1024,
-               SETTLED);
+               control_worst / control, b->passes, ratio, cli_bytes(b->last_bytes));
+        if (b->steps > SETTLED)
+            printf(", %+.1f kB since step %d\n", 1e-3 * (double)grown, SETTLED);
+        else
+            printf("; its growth is counted from step %d on: give more --steps\n", SETTLED);
         return TRD_OK;
     }
     trd__json_writer w = {0};
@@ -107,7 +113,11 @@ static trd_status print_result(steady_bench *b, bool json)
     trd__json_put_f64(&w, "control_worst_ms", control_worst);
     trd__json_put_f64(&w, "worst_ratio", ratio);
     trd__json_put_i64(&w, "resident_bytes", (int64_t)b->last_bytes);
-    trd__json_put_i64(&w, "grown_bytes", grown);
+    trd__json_write_key(&w, "grown_bytes");
+    if (b->steps > SETTLED)
+        trd__json_write_i64(&w, grown);
+    else
+        trd__json_write_null(&w);
     trd__json_close(&w);
     return cli_print_json(&w);
 }

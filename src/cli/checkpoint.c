@@ -18,6 +18,7 @@ typedef struct visit {
     const char *name;       /* of the checkpoint that is looked at */
     int problems, damaged;
     bool quiet; /* problems are counted only */
+    bool dry;   /* repair changes nothing */
 } visit;
 
 static void put_damage(void *user, const char *file, const char *tensor, const char *message)
@@ -30,8 +31,9 @@ static void put_damage(void *user, const char *file, const char *tensor, const c
         if (*tensor) trd__json_put_string(v->json, "tensor", tensor);
         trd__json_put_string(v->json, "problem", message);
         trd__json_close(v->json);
-    } else if (!v->quiet) {
-        printf("%s: %s%s%s: %s\n", v->name, file, *tensor ? ", " : "", tensor, message);
+    } else if (!v->quiet) { /* a message begins with what is damaged, which may be the file itself */
+        bool named = strncmp(message, file, strlen(file)) == 0;
+        printf("%s: %s%s%s\n", v->name, named ? "" : file, named ? "" : ": ", message);
     }
 }
 
@@ -73,9 +75,14 @@ static void close_json(visit *v, const char *state)
 static void print_row(const visit *v, trd__store_name name, const trd__stored_size *size, const char *state)
 {
     char kind[48] = "end of step", old[32];
-    if (name.micro) snprintf(kind, sizeof kind, "inside, %" PRId64 " micro", name.micro);
+    if (name.micro) snprintf(kind, sizeof kind, "inside, after %" PRId64, name.micro);
     printf("%-16s %-18s %10s %10s  %s\n", v->name, kind, cli_bytes(size->bytes),
            age(size->saved_at, old, sizeof old), state);
+}
+
+static void print_heads(void)
+{
+    printf("%-16s %-18s %10s %10s  %s\n", "checkpoint", "kind", "size", "age", "state");
 }
 
 /* Verifies one checkpoint; *state says how it is. What a running engine removed meanwhile is no damage. */
@@ -84,7 +91,7 @@ static trd_status verify_one(visit *v, const char *path, const char **state)
     trd_status status = trd__stored_verify(path, put_damage, v);
     if (status == TRD_NO_MEMORY) return status;
     bool unreadable = status != TRD_OK && status != TRD_CORRUPT;
-    if (!trd__file_exists(path)) {
+    if (!trd__name_exists(path)) {
         v->problems = 0;
         *state = "removed meanwhile";
         return TRD_OK;
@@ -123,16 +130,20 @@ static trd_status visit_all(visit *v, trd__store_name only, bool table)
     trd__store_name *names;
     size_t count;
     v->quiet = table;
-    if (only.step >= 0) return visit_one(v, only);
+    if (only.step >= 0) {
+        if (!v->json && table) print_heads();
+        return visit_one(v, only);
+    }
     TRD_TRY(trd__store_list(v->store, &names, &count));
     trd_status status = TRD_OK;
     if (count == 0 && !table)
         status = trd__fail(TRD_NOT_FOUND, "verifying checkpoints: %s holds none", v->folder);
     if (!v->json && table && count == 0) printf("%s holds no checkpoints\n", v->folder);
-    if (!v->json && table && count)
-        printf("%-16s %-18s %10s %10s  %s\n", "checkpoint", "kind", "size", "age", "state");
+    if (!v->json && table && count) print_heads();
     for (size_t i = 0; !status && i < count; i++) status = visit_one(v, names[i]);
     trd__free(names);
+    if (!status && !v->json && table && v->damaged)
+        printf("`treadle checkpoint verify` says what is damaged, `repair` moves it aside\n");
     return status;
 }
 
@@ -140,6 +151,7 @@ static void put_action(void *user, const char *action, const char *path, const c
 {
     visit *v = user;
     v->problems++;
+    v->damaged += to != NULL;
     if (v->json) {
         trd__json_open_object(v->json);
         trd__json_put_string(v->json, "action", action);
@@ -147,14 +159,27 @@ static void put_action(void *user, const char *action, const char *path, const c
         if (to) trd__json_put_string(v->json, "to", to);
         trd__json_close(v->json);
     } else {
-        printf("%s %s%s%s\n", action, path, to ? " to " : "", to ? to : "");
+        printf("%s%s %s%s%s\n", v->dry ? "would have " : "", action, path, to ? " to " : "", to ? to : "");
     }
+}
+
+/* After this repair training would begin afresh, which nobody should find out from its losses. */
+static trd_status say_if_none_is_left(const visit *v)
+{
+    trd__store_name *names;
+    size_t count;
+    TRD_TRY(trd__store_list(v->store, &names, &count));
+    trd__free(names);
+    if (count == (v->dry ? (size_t)v->damaged : 0))
+        printf("no intact checkpoint is left: training will begin afresh here\n");
+    return TRD_OK;
 }
 
 /* The lock keeps a running engine's folder, and a save in progress, from being taken for leftovers. */
 static trd_status repair(visit *v, bool dry)
 {
     int lock = -1;
+    v->dry = dry;
     char *file = trd__path_join(v->folder, "lock");
     trd_status status = file ? TRD_OK : TRD_NO_MEMORY;
     bool held = !status && (!dry || trd__file_exists(file)); /* a dry run makes no file */
@@ -162,8 +187,8 @@ static trd_status repair(visit *v, bool dry)
     if (held) status = trd__store_lock(v->folder, &lock);
     if (!status) status = trd__store_repair(v->store, dry, put_action, v);
     if (lock >= 0) close(lock);
+    if (!status && !v->json && v->damaged) status = say_if_none_is_left(v);
     if (!status && !v->json && !v->problems) printf("nothing to repair in %s\n", v->folder);
-    if (!status && !v->json && v->problems && dry) printf("nothing was changed (--dry-run)\n");
     return status;
 }
 
@@ -177,7 +202,8 @@ static trd_status open_folder(visit *v, const char *path, trd__store_name *only)
     *only = (trd__store_name){-1, 0};
     trd_status status = inside ? TRD_OK : TRD_NO_MEMORY;
     if (!status && !trd__is_directory(copy))
-        status = trd__fail(TRD_NOT_FOUND, "opening %s: expected a run or a folder of checkpoints", path);
+        status = trd__fail(TRD_NOT_FOUND, "opening %s: expected a run or a folder of checkpoints, found %s",
+                           path, trd__file_exists(copy) ? "a file" : "nothing");
     if (!status && trd__store_parse_name(slash ? slash + 1 : copy, only)) {
         v->folder =
             !slash ? trd__strdup(".") : trd__format("%.*s", slash == copy ? 1 : (int)(slash - copy), copy);
@@ -228,7 +254,7 @@ static int run(int argc, char **argv)
     if (code) return code;
     while (words && what < ACTIONS && strcmp(argv[0], action_names[what]) != 0) what++;
     if (!words || what == ACTIONS)
-        return cli_usage_error(command, "expected verify, list or repair, found %s",
+        return cli_usage_error(command, "expected list, verify or repair, found %s",
                                words ? argv[0] : "nothing");
     if (words != 2) return cli_usage_error(command, "needs one path, found %d", words - 1);
     if (dry && what != REPAIR) return cli_usage_error(command, "--dry-run is of repair only");
@@ -248,11 +274,12 @@ static int run(int argc, char **argv)
 const cli_command cli_command_checkpoint = {
     .name = "checkpoint",
     .summary = "list, verify and repair the checkpoints of a run",
-    .usage = "verify|list|repair PATH [--json] [--dry-run]",
+    .usage = "list|verify|repair PATH [--json] [--dry-run]",
     .help =
-        "PATH is a run's folder or a folder of checkpoints; verify and list also take one checkpoint.\n\n"
-        "  list     every checkpoint: step, whether it is inside a step, size, age, and whether it is "
-        "intact\n"
+        "PATH is a run's folder or a folder of checkpoints; list and verify also take one checkpoint.\n\n"
+        "  list     every checkpoint: step, whether it is inside a step (after how many micro-batches), "
+        "size, "
+        "age,\n           and whether it is intact\n"
         "  verify   every checksum; names each damaged file and tensor; exit code 1 when there is damage\n"
         "  repair   removes what interrupted saves left, and renames damaged checkpoints to damaged-step-N, "
         "so\n"

@@ -52,6 +52,10 @@ int cli_fail(void);
 /* Prints the finished object as one line and frees the writer: what --json promises as the last line. */
 trd_status cli_print_json(trd__json_writer *writer);
 
+/* Says on standard error that a run has no checkpoint, and what stands in for it; path: of the weights it
+ * starts from, NULL: random ones. */
+void cli_say_start(const char *doing, const char *path);
+
 /* Warnings and errors on standard error; what is merely of interest is for a log file. */
 extern const trd_log_sink cli_log;
 

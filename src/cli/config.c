@@ -23,6 +23,7 @@ static void print_keys(void)
         printf(*key.preset ? "| `%s` | `%s` | " : "| `%s` | empty%s | ", key.name, key.preset);
         if (*key.choices) {
             for (const char *c = key.choices; *c; c++) printf(*c == '|' ? ", " : "%c", *c);
+            if (key.choices[strlen(key.choices) - 1] == '|') printf("empty");
         } else if (key.max != key.min) {
             printf("%s, %.16g to %.16g", key.type, key.min, key.max);
         } else {

@@ -11,6 +11,7 @@ static trd_status evaluate(cli_run *run, trd_eval_result *result)
         return trd__fail(TRD_INVALID_ARGUMENT, "config: eval_files is empty; give one or more JSONL files");
     TRD_TRY(cli_run_data(run, false, true));
     TRD_TRY(cli_run_engine(run, false));
+    if (!run->resumed) cli_say_start("evaluating", run->options.load_parameters_path);
     int64_t batches = strtoll(trd_config_get(run->config, "eval_steps"), NULL, 10);
     return trd_engine_evaluate(run->engine, run->eval, batches, result);
 }

@@ -11,6 +11,7 @@ static trd_status export_run(cli_run *run, const char *folder, const char *dtype
     if (dtype_name) TRD_TRY(trd_dtype_parse(dtype_name, &dtype));
     if (tokenizer) TRD_TRY(trd_config_tokenizer(run->config, &t));
     TRD_TRY(cli_run_engine(run, false));
+    if (!run->resumed) cli_say_start("exporting", run->options.load_parameters_path);
     TRD_TRY(trd__make_directories(folder));
     TRD_TRY(trd_engine_export(run->engine, folder, dtype));
     return t ? trd_tokenizer_export(t, folder) : TRD_OK;

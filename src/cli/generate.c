@@ -5,6 +5,7 @@
 #include <treadle/treadle.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "checkpoint/store.h"
 #include "cli/cli.h"
@@ -44,9 +45,7 @@ static trd_status find_weights(session *s, char **newest, const char **path)
     const trd_engine_options *engine = trd_config_engine(s->config);
     if (engine->checkpoint_directory) TRD_TRY(trd__store_newest_path(engine->checkpoint_directory, newest));
     *path = *newest ? *newest : engine->load_parameters_path;
-    if (!*newest)
-        fprintf(stderr, "no checkpoint of this run yet: generating with %s\n",
-                *path ? "the weights it starts from" : "its random starting weights");
+    if (!*newest) cli_say_start("generating with", *path);
     return TRD_OK;
 }
 
@@ -85,7 +84,9 @@ static trd_status open_tokenizer(session *s)
         s->tokenizer = s->own_tokenizer;
     }
     if (!status || (s->options.ids && !s->options.tokenizer)) return TRD_OK;
-    return s->options.tokenizer ? status : trd__fail_in(status, "give --tokenizer PATH, or --ids");
+    return s->options.tokenizer
+               ? status
+               : trd__fail_in(status, "give --tokenizer PATH, or --ids, or a run's config.yml");
 }
 
 /* The ends of a text and of a turn, wherever they are said: config.json, tokenizer, chat template. */
@@ -273,6 +274,9 @@ static trd_status run_session(session *s)
     if (is_config(s->options.model)) {
         TRD_TRY(trd_config_load(s->options.model, NULL, 0, &s->config));
         trd_config_set_log(s->config, cli_log);
+    } else if (!trd__file_exists(s->options.model)) {
+        return trd__fail(TRD_NOT_FOUND, "opening %s: expected a model or a config, found nothing",
+                         s->options.model);
     }
     TRD_TRY(open_tokenizer(s));
     TRD_TRY(cli_prompts_make(&s->options, s->tokenizer, &s->prompts));

@@ -24,7 +24,7 @@ static void print_plan(const trd_plan *p)
 
 static void print_programs(const trd_program_info *programs, int count)
 {
-    printf("%-12s %10s %12s %12s %12s %8s  %s\n", "program", "FLOP", "bytes read", "written", "peak",
+    printf("\n%-12s %10s %12s %12s %12s %8s  %s\n", "program", "FLOP", "bytes read", "written", "peak",
            "kernels", "fingerprint");
     for (int i = 0; i < count; i++) {
         const trd_program_info *p = &programs[i];

@@ -2,6 +2,7 @@
  */
 #include "cli/run.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -55,7 +56,7 @@ trd_status cli_run_folder(cli_run *run)
     char *path = trd__path_join(run->folder, "log.txt");
     if (!path) return TRD_NO_MEMORY;
     run->log_file = fopen(path, "a");
-    trd_status status = run->log_file ? TRD_OK : trd__fail(TRD_IO, "opening %s: not writable", path);
+    trd_status status = run->log_file ? TRD_OK : trd__fail(TRD_IO, "opening %s: %s", path, strerror(errno));
     trd__free(path);
     return status;
 }

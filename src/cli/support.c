@@ -21,6 +21,12 @@ trd_status cli_print_json(trd__json_writer *writer)
     return status;
 }
 
+void cli_say_start(const char *doing, const char *path)
+{
+    fprintf(stderr, "no checkpoint of this run yet: %s %s\n", doing,
+            path ? "the weights it starts from" : "its random starting weights");
+}
+
 static void write_line(void *user, trd_log_level level, const char *line)
 {
     (void)user;

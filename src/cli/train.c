@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/file.h"
 #include "base/status.h"
+#include "checkpoint/store.h"
 #include "cli/run.h"
 
 static bool was_stopped(const cli_run *run)
@@ -22,12 +25,17 @@ static void say_result(const cli_run *run)
 {
     int64_t step = trd_engine_step(run->engine);
     bool stopped = was_stopped(run);
-    printf("%s at step %lld of %lld. The run is in %s:\n", stopped ? "Stopped" : "Done", (long long)step,
-           (long long)run->options.steps, run->folder);
-    printf("  metrics.jsonl, %s%slog.txt, config.yml%s\n",
+    if (step > run->options.steps)
+        printf("The run was at step %lld already; steps is %lld. It is in %s:\n", (long long)step,
+               (long long)run->options.steps, run->folder);
+    else
+        printf("%s at step %lld of %lld. The run is in %s:\n", stopped ? "Stopped" : "Done", (long long)step,
+               (long long)run->options.steps, run->folder);
+    printf("  metrics.jsonl, %s%slog.txt, config.yml%s%s\n",
            is_on(run, "enable_html_report") ? "report.html, " : "",
            is_on(run, "enable_tensorboard") ? "tensorboard/, " : "",
-           run->options.checkpoint_directory ? ", checkpoints/" : "");
+           run->options.checkpoint_directory ? ", checkpoints/" : "",
+           run->options.profiler.directory ? ", profile/" : "");
     if (!run->options.checkpoint_directory)
         printf("The weights are not kept: enable_checkpointing is off.\n");
     else if (stopped)
@@ -36,6 +44,7 @@ static void say_result(const cli_run *run)
         printf(
             "Next:\n  treadle generate %s/config.yml --prompt TEXT\n  treadle export %s/config.yml FOLDER\n",
             run->folder, run->folder);
+    if (run->options.profiler.directory) printf("Traces: treadle profile %s\n", run->folder);
 }
 
 /* Member key: the loss among metrics, null when there is none. */
@@ -68,8 +77,31 @@ static trd_status print_json(const cli_run *run)
     return cli_print_json(&w);
 }
 
+/* Without checkpoints a run begins anew, and would take the place of what a run with them has left. */
+static trd_status check_folder(const cli_run *run)
+{
+    if (run->options.checkpoint_directory) return TRD_OK;
+    trd__store *store = NULL;
+    trd__store_name *names = NULL;
+    size_t count = 0;
+    char *folder = trd__path_join(run->folder, "checkpoints");
+    trd_status status = folder ? trd__store_view(folder, &cli_log, &store) : TRD_NO_MEMORY;
+    if (!status) status = trd__store_list(store, &names, &count);
+    if (!status && count)
+        status =
+            trd__fail(TRD_STATE,
+                      "%s holds checkpoints, but enable_checkpointing is off: training would begin anew over "
+                      "that run's files; switch it on, or choose another run_name",
+                      run->folder);
+    trd__free(names);
+    trd__store_close(store);
+    trd__free(folder);
+    return status;
+}
+
 static trd_status train(cli_run *run)
 {
+    TRD_TRY(check_folder(run));
     TRD_TRY(cli_run_data(run, true, true));
     cli_catch_signals();
     TRD_TRY(cli_run_engine(run, true));

@@ -32,9 +32,10 @@ static trd_status next(reader *r)
         return trd__fail(TRD_UNSUPPORTED, "%s: aliases are not supported; write the value out", where(r));
     }
     memset(&r->event, 0, sizeof r->event);
-    return trd__fail(TRD_INVALID_ARGUMENT, "%s line %zu: not valid YAML: %s", r->name,
-                     r->parser.problem_mark.line + 1,
-                     r->parser.problem ? r->parser.problem : "out of memory");
+    const char *problem = r->parser.problem ? r->parser.problem : "out of memory";
+    return trd__fail(TRD_INVALID_ARGUMENT, "%s line %zu: not valid YAML: %s%s", r->name,
+                     r->parser.problem_mark.line + 1, problem,
+                     strstr(problem, "escape") ? "; single quotes leave a backslash as it is" : "");
 }
 
 static trd_status copy_scalar(reader *r, const char **text)

@@ -280,7 +280,8 @@ static trd_status create_state(trd_engine *engine)
     TRD_TRY(trd__diagnostics_create(engine));
     TRD_TRY(trd__metrics_create(engine));
     TRD_TRY(trd__weights_fill(engine));
-    return trd__weights_fill_states(engine);
+    TRD_TRY(trd__weights_fill_states(engine));
+    return trd__saver_reserve(engine);
 }
 
 static void free_sets(trd_engine *engine)
@@ -315,6 +316,7 @@ static trd_status create(const trd_engine_options *options, trd_model *model, bo
                          trd_engine **created)
 {
     *created = NULL;
+    if (!options) return trd__fail(TRD_INVALID_ARGUMENT, "creating an engine: expected options, found NULL");
     trd_engine *engine = trd__calloc(1, sizeof *engine);
     if (!engine) {
         trd_model_free(model);
@@ -351,6 +353,7 @@ trd_status trd__engine_create_with_model(const trd_engine_options *options, trd_
 
 trd_status trd__engine_create_bare(const trd_engine_options *options, trd_engine **engine)
 {
+    if (!options) return trd__fail(TRD_INVALID_ARGUMENT, "creating an engine: expected options, found NULL");
     trd_engine_options bare = *options;
     bare.sink_count = 0;
     bare.checkpoint_directory = NULL;

@@ -1,5 +1,7 @@
 /* Families of programs: one per payload signature, which is the length, the extra arrays (name, dtype, shape)
- * and the constants. Invariant: two payloads share a family exactly when the same programs serve both. */
+ * and the constants. Invariants: two payloads share a family exactly when the same programs serve both; the
+ * families are listed by their last payload, newest first, and the oldest make room, so that a constant that
+ * changes with every step fills no memory. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +10,8 @@
 #include "base/log.h"
 #include "base/shape.h"
 #include "engine/internal.h"
+
+enum { MOST_FAMILIES = 32 };
 
 /* The shape an extra has in the program: its rows padded to the compiled batch. */
 static trd_shape compiled_shape(const trd_engine *engine, const trd_batch *batch, const trd_array *extra)
@@ -125,13 +129,31 @@ static void log_signature(const trd_engine *engine, const trd_batch *batch)
              why);
 }
 
+/* The family whose last payload lies furthest back goes, once nothing queued is of it. */
+static trd_status drop_oldest(trd_engine *engine)
+{
+    TRD_TRY(trd__queue_flush(engine));
+    trd__family **at = &engine->families;
+    while ((*at)->next) at = &(*at)->next;
+    trd__family *oldest = *at;
+    *at = NULL;
+    trd__family_free(engine, oldest);
+    return TRD_OK;
+}
+
 trd_status trd__family_find(trd_engine *engine, const trd_batch *batch, trd__family **family)
 {
-    for (trd__family *f = engine->families; f; f = f->next)
-        if (f->length == batch->length && same_extras(engine, f, batch) && same_constants(f, batch)) {
-            *family = f;
-            return TRD_OK;
-        }
+    int count = 0;
+    for (trd__family **at = &engine->families; *at; at = &(*at)->next, count++) {
+        trd__family *f = *at;
+        if (f->length != batch->length || !same_extras(engine, f, batch) || !same_constants(f, batch))
+            continue;
+        *at = f->next;
+        f->next = engine->families;
+        *family = engine->families = f;
+        return TRD_OK;
+    }
+    if (count >= MOST_FAMILIES) TRD_TRY(drop_oldest(engine));
     TRD_TRY(family_create(engine, batch, family));
     log_signature(engine, batch);
     (*family)->next = engine->families;

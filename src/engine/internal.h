@@ -97,6 +97,9 @@ enum {
     TRD__HOST_METRICS = 32, /* recorded by the caller within one step */
     TRD__NAMES = 512        /* different metric names an engine may see */
 };
+#define TRD__MOST_WHOLE                                                                                      \
+    9007199254740991 /* 2^53 - 1: the largest number a checkpoint's JSON holds exactly                       \
+                      */
 
 typedef struct trd__layout {
     trd__entry *entries;
@@ -396,6 +399,9 @@ trd_status trd__trace_merge(trd__trace *trace, bool add);
 trd_status trd__metrics_create(trd_engine *engine);
 void trd__metrics_free(trd_engine *engine);
 const char *trd__metrics_name(trd_engine *engine, const char *name); /* NULL: no room or memory */
+/* The same for a metric of the caller's; refuses a name that every step has already, and one that is not
+ * UTF-8, which a checkpoint would not give back. */
+trd_status trd__metrics_name_of_caller(trd_engine *engine, const char *name, const char **full);
 /* Takes over one flight's results (TRD__RESULT_COUNT values). */
 trd_status trd__metrics_collect(trd_engine *engine, const trd__flight *flight, const double *results);
 void trd__tally_add(trd__tally *tally, const trd__loss_info *info, const double *results);
@@ -445,10 +451,11 @@ void trd__profiler_unwatch(trd_engine *engine, trd_loader *loader);
 
 /* saver.c */
 trd_status trd__saver_create(trd_engine *engine); /* locks the run folder unless read-only, opens the store */
-bool trd__saver_writes(const trd_engine *engine); /* false: checkpointing is off or read-only */
-void trd__saver_free(trd_engine *engine);         /* waits for the last save, unlocks */
-void trd__saver_poll(trd_engine *engine);         /* a failure of a finished save becomes deferred */
-trd_status trd__saver_wait(trd_engine *engine);   /* for the running save, and returns its status */
+trd_status trd__saver_reserve(trd_engine *engine); /* memory for snapshots, once all other memory is there */
+bool trd__saver_writes(const trd_engine *engine);  /* false: checkpointing is off or read-only */
+void trd__saver_free(trd_engine *engine);          /* waits for the last save, unlocks */
+void trd__saver_poll(trd_engine *engine);          /* a failure of a finished save becomes deferred */
+trd_status trd__saver_wait(trd_engine *engine);    /* for the running save, and returns its status */
 
 /* The most complete checkpoint of a step, or the newest intact one (step -1). */
 trd_status trd__saver_open(trd_engine *engine, int64_t step, trd__stored **stored);
@@ -462,6 +469,8 @@ const char *trd__saved_name(trd__role role, const char *entry, char *text, size_
 
 /* state.c */
 /* state.json's text in *writer, which the caller frees. */
+/* What a reader of a checkpoint would refuse must not get into it: text is NULL or UTF-8. */
+trd_status trd__state_check_text(const char *what, const char *text);
 trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_writer *writer);
 
 /* state_metrics.c */

@@ -78,8 +78,8 @@ static trd_status record_info(trd_engine *engine, const trd_loss_output *output,
                              .aux_count = output->aux_count};
     for (int i = 0; i < output->aux_count; i++) {
         const trd_aux_metric *aux = &output->aux_metrics[i];
-        const char *name = trd__metrics_name(engine, aux->name);
-        if (!name) return TRD_NO_MEMORY;
+        const char *name;
+        TRD_TRY(trd__metrics_name_of_caller(engine, aux->name, &name));
         info->aux[i] = (trd__aux_info){name, aux->value.eps, aux->value.min_denom};
     }
     return TRD_OK;

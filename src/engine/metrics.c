@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/internal.h"
+#include "tokenizer/unicode.h"
 
 /* X(name, text): what every step records, in this order. */
 #define STEP_METRICS(X)                                                                                      \
@@ -58,6 +59,22 @@ const char *trd__metrics_name(trd_engine *engine, const char *name)
     const char *full = trd__arena_format(engine->arena, "%s%s", prefix ? prefix : "", name);
     if (full) m->names[m->name_count++] = full;
     return full;
+}
+
+trd_status trd__metrics_name_of_caller(trd_engine *engine, const char *name, const char **full)
+{
+    const trd__metrics *m = &engine->metrics;
+    size_t bytes = name ? strlen(name) : 0;
+    if (bytes == 0) return trd__fail(TRD_INVALID_ARGUMENT, "recording a metric: expected a name, found none");
+    if (trd__utf8_valid((const uint8_t *)name, bytes) != bytes)
+        return trd__fail(TRD_INVALID_ARGUMENT, "metric \"%s\": expected a name in UTF-8", name);
+    *full = trd__metrics_name(engine, name);
+    if (!*full) return m->name_count == TRD__NAMES ? TRD_INVALID_ARGUMENT : TRD_NO_MEMORY;
+    for (int i = 0; i < METRIC_COUNT; i++)
+        if (*full == m->names[i])
+            return trd__fail(TRD_INVALID_ARGUMENT,
+                             "metric \"%s\": every step has one of that name; choose another", name);
+    return TRD_OK;
 }
 
 trd_status trd__metrics_create(trd_engine *engine)
@@ -134,6 +151,17 @@ static void put_aux(trd__metric_record *record, const trd__tally *tally)
         const trd__weighted_sum *aux = &tally->aux[i];
         put(record, aux->name, aux->sum * trd_compute_scale(aux->denominator, aux->eps, aux->min_denom));
     }
+}
+
+/* A name is once in a record: where the loss has a metric of the host's name, the host's value counts. */
+static void put_host(trd__metric_record *record, const char *name, double value)
+{
+    int i = METRIC_COUNT;
+    while (i < record->count && record->metrics[i].name != name) i++;
+    if (i < record->count)
+        record->metrics[i].value = value;
+    else
+        put(record, name, value);
 }
 
 static double host_value(const trd__host_metric *metric)
@@ -235,7 +263,7 @@ static void finish_step(trd_engine *engine, const trd__flight *flight, const dou
     for (int i = 0; i < METRIC_COUNT; i++) put(&m->latest, m->names[i], values[i]);
     put_aux(&m->latest, tally);
     for (int i = 0; i < flight->record.host_count; i++)
-        put(&m->latest, flight->record.host[i].name, host_value(&flight->record.host[i]));
+        put_host(&m->latest, flight->record.host[i].name, host_value(&flight->record.host[i]));
     warn_skipped(engine, m->latest.step, results, tally->denominator);
     trd__metrics_history_add(engine, &m->latest);
     write_sinks(engine, TRD_METRIC_TRAIN, &m->latest);

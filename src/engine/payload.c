@@ -52,6 +52,10 @@ static trd_status check_size(const trd_engine *engine, const trd_batch *batch)
                          "checking the payload: expected rows of 1 to %d tokens (max_target_length), found "
                          "%d; cut the rows or raise the key",
                          o->length, batch->length);
+    if (batch->position > TRD__MOST_WHOLE)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "checking the payload: position expected at most %lld, found %llu",
+                         (long long)TRD__MOST_WHOLE, (unsigned long long)batch->position);
     if (batch->extra_count < 0 || batch->extra_count > TRD__MAX_EXTRAS)
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "checking the payload: expected at most %d extra arrays, found %d", TRD__MAX_EXTRAS,

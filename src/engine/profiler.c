@@ -1,7 +1,7 @@
-/* Windows of a profile. A window opens before the micro-batch it begins with and closes before the first call
- * that is not the update of its last one: then what is queued is waited for and the tracks are written to a
- * file. Invariants: windows are counted in micro-batches accepted by this engine; between windows nothing is
- * recorded; no result depends on them. */
+/* Windows of a profile. A window opens before the micro-batch it begins with and closes before the first
+ * fwd_bwd, train_step or evaluation behind its last one and that one's update: then what is queued is waited
+ * for and the tracks are written to a file. Invariants: windows are counted in micro-batches accepted by this
+ * engine; between windows nothing is recorded; no result depends on them. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,7 +13,8 @@ struct trd__profiler {
     trd__recorder *recorder;
     trd__track *host;
     bool open;
-    int64_t first; /* micro-batches before the open window, or the newest */
+    int64_t first;  /* micro-batches before the open window, or the newest */
+    int64_t number; /* the same, counted since the run began: a resumed run goes on with its names */
     uint64_t begin_ns;
 };
 
@@ -75,7 +76,7 @@ static bool is_due(const trd_engine *engine)
 static void close_window(trd_engine *engine)
 {
     trd__profiler *profiler = engine->profiler;
-    trd__trace_window window = {.first = profiler->first,
+    trd__trace_window window = {.first = profiler->number,
                                 .count = (int64_t)engine->stats.micro_batches - profiler->first,
                                 .begin_ns = profiler->begin_ns,
                                 .workers = engine->backend->table->stats(engine->backend).workers};
@@ -110,6 +111,7 @@ void trd__profiler_micro_batch(trd_engine *engine)
         while (trd__track_take(t, &late)) continue; /* what a thread had begun when the last window closed */
     profiler->open = true;
     profiler->first = (int64_t)engine->stats.micro_batches;
+    profiler->number = engine->total_micro_steps;
     profiler->begin_ns = trd__now_ns();
     trd__recorder_switch(profiler->recorder, true);
 }

@@ -32,8 +32,8 @@ static void aggregate(trd__host_metric *metric, double value)
 static trd_status find(trd_engine *engine, const char *name, const trd__host_metric *like,
                        trd__host_metric **out)
 {
-    const char *full = trd__metrics_name(engine, name);
-    if (!full) return TRD_INVALID_ARGUMENT;
+    const char *full;
+    TRD_TRY(trd__metrics_name_of_caller(engine, name, &full));
     trd__step_record *record = &engine->current;
     for (int i = 0; i < record->host_count; i++) {
         trd__host_metric *metric = *out = &record->host[i];
@@ -62,13 +62,6 @@ static void note_recorded(trd_engine *engine)
     if (engine->micro_step) engine->dirty = true;
 }
 
-static trd_status check_name(trd_engine *engine, const char *name)
-{
-    TRD_TRY(trd__engine_check(engine));
-    if (name && *name) return TRD_OK;
-    return trd__fail(TRD_INVALID_ARGUMENT, "recording a metric: expected a name, found none");
-}
-
 static trd_status record_one(trd_engine *engine, const char *name, const trd_recorded *value,
                              trd_aggregation aggregation)
 {
@@ -87,13 +80,17 @@ static trd_status record_one(trd_engine *engine, const char *name, const trd_rec
     return TRD_OK;
 }
 
-/* Records every number in value under its joined name; with engine NULL it only checks the names. */
+/* Records every number in value under its joined name. */
 static trd_status record_value(trd_engine *engine, const char *name, const trd_recorded *value,
                                trd_aggregation aggregation, int depth)
 {
     if (value->kind == TRD_RECORDED_NOTHING) return TRD_OK;
+    if (value->kind == TRD_RECORDED_NUMBER || value->kind == TRD_RECORDED_WEIGHTED)
+        return record_one(engine, name, value, aggregation);
     if (value->kind != TRD_RECORDED_GROUP)
-        return engine ? record_one(engine, name, value, aggregation) : TRD_OK;
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "recording \"%s\": expected a trd_recorded_kind, found the number %d", name,
+                         (int)value->kind);
     if (depth == MOST_LEVELS)
         return trd__fail(TRD_INVALID_ARGUMENT, "recording \"%s\": expected at most %d levels of groups", name,
                          MOST_LEVELS);
@@ -113,15 +110,25 @@ static trd_status record_value(trd_engine *engine, const char *name, const trd_r
 trd_status trd_engine_record_metrics(trd_engine *engine, const char *name, trd_recorded value,
                                      trd_aggregation aggregation)
 {
-    TRD_TRY(check_name(engine, name));
-    TRD_TRY(record_value(NULL, name, &value, aggregation, 0)); /* a refused group records nothing */
-    return record_value(engine, name, &value, aggregation, 0);
+    TRD_TRY(trd__engine_check(engine));
+    if ((unsigned)aggregation > TRD_AGGREGATE_MAX)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "recording a metric: expected a trd_aggregation, found the number %d",
+                         (int)aggregation);
+    if (!name || !*name)
+        return trd__fail(TRD_INVALID_ARGUMENT, "recording a metric: expected a name, found none");
+    const trd__step_record before = engine->current;
+    trd_status status = record_value(engine, name, &value, aggregation, 0);
+    if (status != TRD_OK) engine->current = before; /* a refused group records nothing */
+    return status;
 }
 
 trd_status trd_engine_record_folded(trd_engine *engine, const char *name, double value,
                                     trd_fold_function fold, void *user)
 {
-    TRD_TRY(check_name(engine, name));
+    TRD_TRY(trd__engine_check(engine));
+    if (!fold)
+        return trd__fail(TRD_INVALID_ARGUMENT, "recording a metric: expected a fold function, found NULL");
     trd__host_metric *metric, like = {.aggregation = TRD_AGGREGATE_LAST, .folded = true, .fold = fold};
     TRD_TRY(find(engine, name, &like, &metric));
     metric->value = fold(user, metric->value, value, metric->count++);

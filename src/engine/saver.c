@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/shape.h"
 #include "checkpoint/store.h"
 #include "engine/internal.h"
@@ -71,6 +72,7 @@ static trd_status reserve(trd__saver *saver, size_t bytes)
 {
     stop_making_pages(saver);
     if (bytes <= saver->memory_bytes) return TRD_OK;
+    TRD_TRY(trd__memory_check(bytes));
     trd__unmap(saver->memory, saver->memory_bytes);
     saver->memory_bytes = 0;
     saver->memory = trd__map(bytes);
@@ -79,18 +81,10 @@ static trd_status reserve(trd__saver *saver, size_t bytes)
     return TRD_OK;
 }
 
-/* Fresh pages cost many times what the copy into them does. Without a thread the first save makes them. */
-static trd_status reserve_early(trd_engine *engine)
-{
-    trd__saver *saver = engine->saver;
-    TRD_TRY(reserve(saver, trd__snapshot_bytes(engine)));
-    saver->making_pages = pthread_create(&saver->page_thread, NULL, make_pages, saver) == 0;
-    return TRD_OK;
-}
-
 trd_status trd__saver_create(trd_engine *engine)
 {
     const char *folder = engine->options.checkpoint_directory;
+    TRD_TRY(trd__state_check_text("creating an engine: fingerprint", engine->options.fingerprint));
     trd__saver *saver = trd__calloc(1, sizeof *saver);
     if (!saver) return TRD_NO_MEMORY;
     saver->lock = -1;
@@ -107,7 +101,7 @@ trd_status trd__saver_create(trd_engine *engine)
     trd__store_name newest;
     TRD_TRY(trd__store_newest_name(saver->store, &newest));
     saver->own = newest.step < 0;
-    return reserve_early(engine);
+    return TRD_OK;
 }
 
 static void snapshot_free(snapshot *s)
@@ -256,14 +250,14 @@ static trd_status copy_state(trd_engine *engine, snapshot *s)
 }
 
 /* In a folder with checkpoints of another run an earlier step would be pruned at once, or outlived by what it
- * is not. */
+ * is not, and the same step would take the place of what is there. */
 static trd_status check_origin(const trd_engine *engine, trd__store_name name)
 {
     trd__store_name newest;
     char text[TRD__STORE_NAME_TEXT];
     if (engine->saver->own) return TRD_OK;
     TRD_TRY(trd__store_newest_name(engine->saver->store, &newest));
-    if (trd__store_compare(newest, name) <= 0) return TRD_OK;
+    if (trd__store_compare(newest, name) < 0) return TRD_OK;
     return trd__fail(
         TRD_STATE,
         "%s holds %s, which this engine has not restored; restore first, or choose another run_name",
@@ -311,6 +305,16 @@ uint64_t trd__snapshot_bytes(const trd_engine *engine)
 bool trd__saver_writes(const trd_engine *engine)
 {
     return engine->saver && !engine->options.read_only_checkpoints;
+}
+
+/* Fresh pages cost many times what the copy into them does. Without a thread the first save makes them. */
+trd_status trd__saver_reserve(trd_engine *engine)
+{
+    trd__saver *saver = engine->saver;
+    if (!trd__saver_writes(engine)) return TRD_OK;
+    TRD_TRY(reserve(saver, trd__snapshot_bytes(engine)));
+    saver->making_pages = pthread_create(&saver->page_thread, NULL, make_pages, saver) == 0;
+    return TRD_OK;
 }
 
 trd_status trd_engine_save(trd_engine *engine, const char *metadata, bool force, bool *wrote)

@@ -10,6 +10,7 @@
 #include "base/shape.h"
 #include "checkpoint/store.h"
 #include "engine/internal.h"
+#include "tokenizer/unicode.h"
 
 enum { FORMAT = 1 };
 
@@ -22,15 +23,24 @@ static void write_data_hash(const trd_engine *engine, trd__json_writer *w)
     trd__json_put_string(w, "data_content_hash", text);
 }
 
-/* JSON numbers are signed here. */
+/* A JSON number holds 53 bits: what a larger seed has above them is folded into them. */
 static int64_t saved_seed(const trd_engine *engine)
 {
-    return (int64_t)(engine->options.init_weights_seed & INT64_MAX);
+    uint64_t seed = engine->options.init_weights_seed;
+    return (int64_t)((seed ^ seed >> 53) & TRD__MOST_WHOLE);
+}
+
+trd_status trd__state_check_text(const char *what, const char *text)
+{
+    size_t bytes = text ? strlen(text) : 0;
+    if (!text || trd__utf8_valid((const uint8_t *)text, bytes) == bytes) return TRD_OK;
+    return trd__fail(TRD_INVALID_ARGUMENT, "%s expected text in UTF-8, found other bytes", what);
 }
 
 trd_status trd__state_write(trd_engine *engine, const char *metadata, trd__json_writer *w)
 {
     char *model = NULL;
+    TRD_TRY(trd__state_check_text("metadata", metadata));
     TRD_TRY(trd_model_to_json(engine->model, trd_dtype_name(engine->options.weight_dtype), &model));
     w->indent = 1; /* people read it too */
     trd__json_open_object(w);

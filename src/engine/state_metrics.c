@@ -182,7 +182,7 @@ static trd_status read_name(trd_engine *engine, trd__json object, const char **n
     const char *text;
     TRD_TRY(trd__json_get_string(object, "name", &text));
     *name = trd__metrics_name(engine, text);
-    return *name ? TRD_OK : TRD_NO_MEMORY;
+    return *name ? TRD_OK : TRD_INVALID_ARGUMENT; /* more names than an engine has room for */
 }
 
 /* The tally of the micro-batches that are accumulated, as it was. */

@@ -246,6 +246,9 @@ trd_status trd_engine_fwd_only(trd_engine *engine, trd_forward_function build, v
     trd__forward *forward;
     trd__flight *flight;
     size_t all;
+    if (!build || !out)
+        return trd__fail(TRD_INVALID_ARGUMENT, "fwd_only: expected a function and room for its result, found "
+                                               "NULL");
     TRD_TRY(prepare(engine, batch, &p));
     TRD_TRY(trd__forward_get(engine, p.family, build, user, &forward));
     size_t given = given_bytes(engine, &forward->output, p.batch.rows, &all);

@@ -40,6 +40,9 @@ static trd_status evaluate_all(trd_engine *engine, trd_loader *loader, int64_t b
 trd_status trd_engine_evaluate(trd_engine *engine, trd_loader *loader, int64_t batches,
                                trd_eval_result *result)
 {
+    if (!loader || !result)
+        return trd__fail(TRD_INVALID_ARGUMENT, "evaluating: expected a loader and room for the result, found "
+                                               "NULL");
     TRD_TRY(trd_engine_eval_begin(engine));
     TRD_TRY(trd__profiler_watch(engine, loader, "data: evaluation"));
     trd_status status = evaluate_all(engine, loader, batches);
@@ -64,7 +67,10 @@ static trd_status call_hook(const loop *l, const char *name, trd_train_hook hook
     if (!hook) return TRD_OK;
     event.engine = l->engine;
     trd_status status = hook(l->options->hooks.user, &event);
-    return status == TRD_OK ? TRD_OK : trd__fail_in(status, "training: the hook %s", name);
+    if (status == TRD_OK) return TRD_OK;
+    const char *text = trd_status_text(status); /* all there is to say when no call failed before */
+    return *trd_error_message() ? trd__fail_in(status, "training: the hook %s: %s", name, text)
+                                : trd__fail(status, "training: the hook %s: %s", name, text);
 }
 #define HOOK(l, name, ...) call_hook(l, #name, (l)->options->hooks.name, (trd_train_event){__VA_ARGS__})
 
@@ -203,6 +209,8 @@ static trd_status run(loop *l)
     bool ended = !stopped(o) || !steps_left(engine);
     if (o->eval_at_end && ended && l->evaluated != engine->step) TRD_TRY(evaluate(l));
     if (trd__saver_writes(engine) && engine->dirty) TRD_TRY(trd_engine_save(engine, NULL, true, NULL));
+    if (trd__saver_writes(engine))
+        TRD_TRY(trd__saver_wait(engine)); /* whoever is told "done" may rely on it */
     return trd__metrics_flush_sinks(engine);
 }
 

@@ -52,7 +52,7 @@ trd_array trd_view_describe(trd_view view, int i)
 int trd_view_find(trd_view view, const char *name)
 {
     const trd__layout *layout = &view.engine->layout[view.set];
-    for (int i = 0; i < layout->count; i++)
+    for (int i = 0; name && i < layout->count; i++)
         if (strcmp(layout->entries[i].name, name) == 0) return i;
     return -1;
 }
@@ -71,6 +71,21 @@ static uint64_t generation(trd_view view)
     return set ? set->generation : 0; /* gradients that were never needed */
 }
 
+trd_status trd_view_write(trd_view view, int i, const void *data)
+{
+    trd_engine *engine = view.engine;
+    TRD_TRY(check_view(view, i));
+    TRD_TRY(trd__queue_flush(engine));
+    trd__set *set = engine->state[view.set];
+    trd_status status = engine->backend->table->set_write(engine->backend, set, i, data);
+    if (status != TRD_OK) return trd__engine_fail(engine, status, "writing state");
+    set->generation++;
+    engine->dirty = true;
+    engine->base_step = engine->step;
+    engine->base_generation = engine->state[TRD__ROLE_PARAMS]->generation;
+    return TRD_OK;
+}
+
 trd_handle trd_view_handle(trd_view view, int i)
 {
     return (trd_handle){view, i, generation(view)};
@@ -80,13 +95,15 @@ trd_status trd_handle_read(trd_handle handle, void *data)
 {
     const trd_engine *engine = handle.view.engine;
     int set = handle.view.set;
+    if (handle.index < 0 || handle.index >= trd_view_count(handle.view))
+        return trd_view_read(handle.view, handle.index, data); /* which says so */
     if (handle.generation == generation(handle.view)) return trd_view_read(handle.view, handle.index, data);
     const char *name = trd_view_describe(handle.view, handle.index).name;
     if (set == TRD__ROLE_GRADIENTS || set == TRD__ROLE_MODEL_STATE)
         return trd__fail(TRD_DELETED, "reading \"%s\": deleted by a later micro-batch, update or restore",
                          name);
     if (handle.generation < engine->base_generation)
-        return trd__fail(TRD_DELETED, "reading \"%s\": deleted by an earlier update or restore", name);
+        return trd__fail(TRD_DELETED, "reading \"%s\": deleted by an earlier update, restore or write", name);
     /* Each update donates the set once, so the generation says which one it was. */
     int64_t step = engine->base_step + (int64_t)(handle.generation - engine->base_generation) + 1;
     return trd__fail(TRD_DELETED, "reading \"%s\": deleted by the update of step %lld", name,
@@ -100,12 +117,14 @@ int64_t trd_engine_step(const trd_engine *engine)
 
 trd_status trd_engine_set_step(trd_engine *engine, int64_t step)
 {
-    if (step < 0)
-        return trd__fail(TRD_INVALID_ARGUMENT, "setting the step: expected 0 or more, found %lld",
-                         (long long)step);
+    static const int64_t most = 1000000000000000; /* its successors are still exact in a checkpoint */
+    if (step < 0 || step > most)
+        return trd__fail(TRD_INVALID_ARGUMENT, "setting the step: expected 0 to %lld, found %lld",
+                         (long long)most, (long long)step);
     TRD_TRY(trd__engine_check(engine));
     TRD_TRY(trd__queue_flush(engine));
     engine->step = step;
+    engine->dirty = true;
     engine->base_step = step;
     engine->base_generation = engine->state[TRD__ROLE_PARAMS]->generation;
     return TRD_OK;

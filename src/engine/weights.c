@@ -168,6 +168,7 @@ static trd_status copy_parameters(trd_engine *engine, char *memory, trd_array *a
 trd_status trd_engine_export(trd_engine *engine, const char *folder, trd_dtype dtype)
 {
     TRD_TRY(trd__engine_check(engine));
+    if (!folder) return trd__fail(TRD_INVALID_ARGUMENT, "exporting: expected a folder, found NULL");
     char *made = NULL;
     if (!engine->config) TRD_TRY(trd_model_to_json(engine->model, trd_dtype_name(dtype), &made));
     const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];

@@ -13,5 +13,6 @@ trd_status trd__model_match(const trd_model *model, const char *key, const char 
         status = trd__regex_find(regex, match, model->parameters[i].name, &matched[i]);
     pcre2_match_data_free(match);
     pcre2_code_free(regex);
-    return status;
+    if (status == TRD_OK || status == TRD_NO_MEMORY) return status;
+    return trd__fail_in(TRD_INVALID_ARGUMENT, "%s: the pattern \"%.80s\"", key, pattern);
 }

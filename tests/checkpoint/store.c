@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -299,6 +300,51 @@ static void verify_and_repair(void **state)
     trd__store_close(store);
 }
 
+/* A checkpoint of another version may be intact: it ends a search for the newest, and a repair goes on with
+ * the others before it says so. */
+static void another_version_is_no_damage(void **state)
+{
+    trd__store *store = fresh(state);
+    trd__stored *stored;
+    for (int64_t step = 1; step <= 3; step++) save(store, step, 0, true);
+    flip(scratch_path(*state, "store/step-2/manifest.json"), "\"format\": 2", 10);
+    flip(scratch_path(*state, "store/step-3/state.json"), "1.5", 2);
+    assert_int_equal(trd__store_read_newest(store, &stored), TRD_UNSUPPORTED);
+    expect_message("step-2");
+    log_text[0] = '\0';
+    assert_int_equal(trd__store_repair(store, false, note_action, NULL), TRD_UNSUPPORTED);
+    expect_message("step-2");
+    assert_string_equal(log_text, "moved step-3 damaged-step-3; ");
+    expect_names(store, "step-1 step-2");
+    trd__store_close(store);
+}
+
+/* Names of checkpoints with something else behind them: all are damage, none is waited for, and what stands
+ * there is moved aside like any other. */
+static void names_without_a_folder(void **state)
+{
+    trd__store *store = fresh(state);
+    trd__stored *stored;
+    save(store, 1, 0, true);
+    scratch_write(scratch_path(*state, "store/step-2"), "text", 4);
+    assert_int_equal(mkfifo(scratch_path(*state, "store/step-3"), 0600), 0);
+    assert_int_equal(trd__make_directories(scratch_path(*state, "store/step-4")), TRD_OK);
+    assert_int_equal(mkfifo(scratch_path(*state, "store/step-4/manifest.json"), 0600), 0);
+    assert_int_equal(symlink("step-6", scratch_path(*state, "store/step-6")), 0);
+    assert_int_equal(symlink("nowhere", scratch_path(*state, "store/step-7")), 0);
+    assert_int_equal(trd__store_read_newest(store, &stored), TRD_OK);
+    assert_true(trd__stored_name(stored).step == 1);
+    trd__stored_close(stored);
+    assert_int_equal(trd__store_remove(store, (trd__store_name){1, 0}), TRD_OK);
+    assert_int_equal(trd__store_read_newest(store, &stored), TRD_CORRUPT);
+    expect_message("none of the 5");
+    log_text[0] = '\0';
+    assert_int_equal(trd__store_repair(store, false, note_action, NULL), TRD_OK);
+    expect_names(store, "");
+    assert_true(trd__name_exists(scratch_path(*state, "store/damaged-step-7")));
+    trd__store_close(store);
+}
+
 /* What the first version wrote: a manifest without its own checksum. */
 static void first_format_is_read(void **state)
 {
@@ -342,8 +388,10 @@ static void leftovers_are_swept(void **state)
     trd__store_close(store);
     assert_int_equal(trd__make_directories(scratch_path(*state, "store/.tmp-save-step-2.77")), TRD_OK);
     scratch_write(scratch_path(*state, "store/.tmp-save-step-2.77/state.json"), "{", 1);
+    scratch_write(scratch_path(*state, "store/.tmp-notes"), "", 0); /* not the store's */
     assert_int_equal(trd__store_open(scratch_path(*state, "store"), NULL, &store), TRD_OK);
     assert_false(trd__file_exists(scratch_path(*state, "store/.tmp-save-step-2.77")));
+    assert_true(trd__file_exists(scratch_path(*state, "store/.tmp-notes")));
     expect_names(store, "step-1");
     trd__store_close(store);
 }
@@ -444,6 +492,8 @@ int main(void)
         cmocka_unit_test(same_name_again),
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(verify_and_repair),
+        cmocka_unit_test(another_version_is_no_damage),
+        cmocka_unit_test(names_without_a_folder),
         cmocka_unit_test(first_format_is_read),
         cmocka_unit_test(missing_files),
         cmocka_unit_test(full_disk),

@@ -268,6 +268,8 @@ static void overrides(void **state)
     override_refused("run_name='a' b", "not valid YAML");
     override_refused("run_name=a\n---\nb", "a value is one YAML document");
     override_refused("train_files=[a", "not valid YAML");
+    override_refused("freeze=[\"a\\.b\"]", "single quotes leave a backslash as it is");
+    override_gives("freeze=['a\\.b']", "freeze", "['a\\.b']");
     const char *twice[] = {"steps=1", "steps=2"}; /* the last one counts, as in a shell history */
     trd_config *config;
     OK(trd_config_load(write_config(state, "model_name: tiny\nsteps: 5\nrun_name: file\n"), twice, 2,

@@ -47,20 +47,24 @@ damage "$folder/step-12/tensors.safetensors" $((size - 8))
 damage "$folder/step-8/state.json" 30
 mkdir "$folder/.tmp-save-step-13.1"
 expect 1 checkpoint verify "$work/runs/run"
-prints "step-12: tensors.safetensors, "
-prints "was altered or torn"
-prints "step-8: state.json: "
+grep -q "^step-12: tensors.safetensors: [a-z_./0-9]* was altered or torn" "$work/out" || fail "verify: $(cat "$work/out")"
+prints "step-8: state.json was altered or torn"
 prints "step-10: intact"
+expect 0 checkpoint list "$work/runs/run"
+grep -q "^step-12 .* damaged\$" "$work/out" || fail "list does not say that step-12 is damaged: $(cat "$work/out")"
+prints "verify\` says what is damaged"
+expect 0 checkpoint list "$folder/step-10"
+[ "$(wc -l < "$work/out")" = 2 ] || fail "list of one checkpoint: expected a head and a row: $(cat "$work/out")"
 expect 0 checkpoint list "$work/runs/run" --json
 prints '"name": "step-12", "step": 12, "micro_batches": 0'
 prints '"damaged": 2'
 expect 0 checkpoint repair "$folder" --dry-run
-prints "moved $folder/step-12 to $folder/damaged-step-12"
-prints "nothing was changed"
+prints "would have moved $folder/step-12 to $folder/damaged-step-12"
 kept ".tmp-save-step-13.1 step-10 step-12 step-4 step-8 "
 expect 0 checkpoint repair "$work/runs/run"
 prints "removed $folder/.tmp-save-step-13.1"
 prints "moved $folder/step-8 to $folder/damaged-step-8"
+grep -q "no intact checkpoint" "$work/out" && fail "repair: $(cat "$work/out")"
 kept "damaged-step-12 damaged-step-8 step-10 step-4 "
 expect 0 checkpoint repair "$work/runs/run"
 prints "nothing to repair"
@@ -74,6 +78,17 @@ expect 0 train "$work/config.yml"
 prints "Going on from step 10."
 cmp "$folder/step-12/tensors.safetensors" "$work/intact/step-12/tensors.safetensors" || fail "step-12 differs"
 kept "damaged-step-12 damaged-step-8 step-10 step-12 step-4 "
+
+# When nothing is intact, repair says what that means.
+cp -r "$work/intact" "$work/none"
+rm -rf "$work/none/.tmp-"* "$work/none/step-4" "$work/none/step-8" "$work/none/step-10"
+damage "$work/none/step-12/state.json" 30
+for flag in --dry-run ""; do
+    expect 0 checkpoint repair "$work/none" $flag
+    prints "no intact checkpoint is left: training will begin afresh here"
+done
+expect 0 checkpoint repair "$work/none"
+prints "nothing to repair"
 
 # Beside a run: looking is fine, repairing is not.
 "$treadle" train "$work/config.yml" steps=1000000 keep_period=0 > "$work/long.out" 2> "$work/long.err" &
@@ -90,6 +105,26 @@ kill -TERM $pid
 wait $pid || fail "the long run: exit code $?"
 pid=
 
+# A checkpoint of another version may be intact: it is neither passed over nor replaced, and repair goes on past it.
+newest=$(cd "$folder" && ls -d step-* | sort -t - -k 2 -n | tail -n 1)
+sed 's/"format": 2/"format": 3/' "$folder/$newest/manifest.json" > "$work/manifest"
+cp -r "$folder/$newest" "$folder/step-99999999"
+cp "$work/manifest" "$folder/step-99999999/manifest.json"
+: > "$folder/step-100000000" # no folder at all
+ln -s nowhere "$folder/step-100000001"
+mkdir "$folder/.tmp-notes"
+expect 1 checkpoint verify "$folder"
+prints "step-100000001: "
+expect 1 train "$work/config.yml" steps=1000001
+says "step-99999999: "
+says "another version"
+expect 1 checkpoint repair "$folder"
+prints "damaged-step-100000000"
+prints "damaged-step-100000001"
+says "step-99999999: "
+[ -d "$folder/step-99999999" ] && [ -d "$folder/.tmp-notes" ] || fail "repair took what it cannot judge"
+rm -r "$folder/step-99999999"
+
 # Words that mean nothing.
 expect 2 checkpoint
 expect 2 checkpoint mend "$work/runs/run"
@@ -100,5 +135,8 @@ says "holds none"
 expect 0 checkpoint list "$work"
 prints "holds no checkpoints"
 expect 1 checkpoint list "$work/nothing"
+says "found nothing"
+expect 1 checkpoint list "$work/config.yml"
+says "found a file"
 expect 1 checkpoint repair "$folder/step-4"
 echo "checkpoint: ok"

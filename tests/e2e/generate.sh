@@ -55,5 +55,6 @@ expect 2 "expected one model" --prompt a
 expect 2 "did you mean --prompt" "$folder/tiny.yml" --promt a
 expect 1 "token ids from 0" "$folder/tiny.yml" --ids 1,x
 expect 1 "found 49152" "$folder/tiny.yml" --ids 49152
-expect 1 "nowhere" "$folder/nowhere" --ids 1
+expect 1 "nowhere: expected a model" "$folder/nowhere" --ids 1
+expect 1 "nowhere: expected a model" "$folder/nowhere" --prompt a
 expect 1 "give --tokenizer" "$folder/run/checkpoints/step-2" --prompt a

@@ -98,6 +98,10 @@ for name in checkpoints tensorboard report.html; do
     [ ! -e "$work/runs/bare/$name" ] || fail "$name was written though it is switched off"
 done
 grep -c "^step " "$work/out" | grep -qx 3 || fail "log_period 4: expected the lines of steps 1, 4 and 6"
+expect 0 export "$work/config.yml" "$work/start" run_name=none
+says "no checkpoint of this run yet: exporting its random starting weights"
+expect 1 train "$run/config.yml" enable_checkpointing=false
+says "holds checkpoints, but enable_checkpointing is off"
 expect 0 train "$work/config.yml" run_name=penalty enable_checkpointing=false steps=1 z_loss_multiplier=1e-3
 grep -q '"z_loss": 0\.' "$work/runs/penalty/metrics.jsonl" || fail "z_loss_multiplier: no z_loss among the metrics"
 expect 0 plan "$run/config.yml" --json

@@ -149,6 +149,8 @@ static void patterns_must_make_sense(void **state)
     expect_refused(nothing, 2, "freeze: the regular expression \"layers\\.7\\.\" matches no parameter");
     expect_refused(all, 2, "freeze: expected parameters to train, found all 20 frozen");
     expect_refused(broken, 1, "freeze: the regular expression \"layers.(0\" is wrong");
+    const char *const endless[] = {"(?R)"};
+    expect_refused(endless, 1, "freeze: the pattern \"(?R)\"");
 }
 
 /* Patterns as configurations of other trainers have them. */

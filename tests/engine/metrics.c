@@ -234,6 +234,43 @@ static void count_warnings(void *user, trd_log_level level, const char *line)
     if (level == TRD_LOG_WARNING && strstr(line, "dropped")) ++*(int *)user;
 }
 
+static trd_loss_output with_taken_name(trd_builder *b, const trd_model *model, const trd_inputs *in,
+                                       void *user)
+{
+    trd_loss_output output = trd_loss_sft(b, model, in, NULL);
+    trd_loss_add_metric(b, &output, user, output.primary_loss);
+    return output;
+}
+
+/* A record has each name once, so that a checkpoint of it can be read: names of the engine's own metrics are
+ * refused, and of an aux metric and a host value of one name the host's counts. */
+static void names_are_there_once(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_options();
+    o.metrics_prefix = "run/";
+    trd_engine *engine = test_engine(&o);
+    test_batch b;
+    test_batch_fill(&b, 1);
+    assert_int_equal(trd_engine_record_metrics(engine, "loss", trd_recorded_number(1), TRD_AGGREGATE_MEAN),
+                     TRD_INVALID_ARGUMENT);
+    assert_non_null(strstr(trd_error_message(), "metric \"loss\": every step has one of that name"));
+    OK(trd_engine_with_loss_fn(engine, with_taken_name, (void *)"tokens_per_second"));
+    assert_int_equal(trd_engine_fwd_bwd(engine, &b.batch), TRD_INVALID_ARGUMENT);
+    assert_non_null(strstr(trd_error_message(), "\"tokens_per_second\": every step has one"));
+    OK(trd_engine_with_loss_fn(engine, with_taken_name, (void *)"mine"));
+    OK(trd_engine_fwd_bwd(engine, &b.batch));
+    OK(trd_engine_record_metrics(engine, "mine", trd_recorded_number(-3), TRD_AGGREGATE_LAST));
+    OK(trd_engine_update(engine));
+    trd_step_metrics m;
+    int found = 0;
+    OK(trd_engine_get_metrics(engine, false, &m));
+    for (int i = 0; i < m.count; i++) found += strcmp(m.metrics[i].name, "run/mine") == 0;
+    assert_int_equal(found, 1);
+    assert_true(test_metric(engine, "run/mine") == -3);
+    OK(trd_engine_close(engine));
+}
+
 static void history_is_bounded(void **state)
 {
     (void)state;
@@ -388,7 +425,7 @@ int main(void)
         cmocka_unit_test(failing_sink_is_told_once),  cmocka_unit_test(host_metrics_aggregate),
         cmocka_unit_test(host_metrics_of_every_kind), cmocka_unit_test(history_is_bounded),
         cmocka_unit_test(evaluation_changes_nothing), cmocka_unit_test(evaluation_disturbs_no_step),
-        cmocka_unit_test(eval_has_its_own_loss),
+        cmocka_unit_test(eval_has_its_own_loss),      cmocka_unit_test(names_are_there_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

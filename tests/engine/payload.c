@@ -220,6 +220,24 @@ static void constants_recompile(void **state)
     b.batch.length = 6;
     OK(trd_engine_fwd_bwd(engine, &b.batch));
     assert_non_null(strstr(line.text, "length is 6, before 12"));
+    b.batch.length = 12;
+    for (int i = 0; i < 64; i++) { /* another value each time: old programs make room */
+        trd_constant factor = {"factor", 10 + i};
+        b.batch.constants = &factor;
+        b.batch.constant_count = 1;
+        OK(trd_engine_fwd_bwd(engine, &b.batch));
+        OK(trd_engine_update(engine));
+    }
+    assert_int_equal(trd_engine_program_count(engine), 32 + 1); /* first of each signature, and update */
+    int before = compiled;
+    trd_constant factor = {"factor", 73};
+    b.batch.constants = &factor;
+    OK(trd_engine_fwd_bwd(engine, &b.batch));
+    assert_int_equal(compiled, before);
+    factor.value = 10;
+    OK(trd_engine_update(engine));
+    OK(trd_engine_fwd_bwd(engine, &b.batch));
+    assert_int_equal(compiled, before + 1);
     OK(trd_engine_close(engine));
 }
 

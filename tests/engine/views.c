@@ -226,6 +226,34 @@ static void plan_is_what_is_held(void **state)
         }
 }
 
+/* State written from outside is what the next step starts from, and what was read before is gone. */
+static void written_state_counts(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_adamw();
+    trd_engine *engine = test_engine(&o), *other = test_engine(&o);
+    test_batch b;
+    OK(trd_engine_train_step(engine, test_batch_fill(&b, 1)));
+    trd_view from[] = {trd_engine_params(engine), trd_engine_optimizer_state(engine)};
+    trd_view to[] = {trd_engine_params(other), trd_engine_optimizer_state(other)};
+    trd_handle old = trd_view_handle(to[0], 0);
+    unsigned char value[8 * TEST_VOCAB * 64];
+    for (int v = 0; v < 2; v++)
+        for (int i = 0; i < trd_view_count(from[v]); i++) {
+            OK(trd_view_read(from[v], i, value));
+            OK(trd_view_write(to[v], i, value));
+        }
+    assert_int_equal(trd_handle_read(old, value), TRD_DELETED);
+    OK(trd_engine_set_step(other, 1));
+    OK(trd_engine_train_step(engine, test_batch_fill(&b, 2)));
+    OK(trd_engine_train_step(other, &b.batch));
+    test_expect_same(engine, other);
+    assert_int_equal(trd_view_write(to[0], trd_view_count(to[0]), value), TRD_INVALID_ARGUMENT);
+    assert_int_equal(trd_view_write(trd_engine_gradients(other), 0, value), TRD_STATE);
+    OK(trd_engine_close(other));
+    OK(trd_engine_close(engine));
+}
+
 /* A step that consumes its gradients books none, until somebody wants them. */
 static void train_step_books_no_gradients(void **state)
 {
@@ -257,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train_step_books_no_gradients),
+        cmocka_unit_test(written_state_counts),
         cmocka_unit_test(handles_know_their_end),
         cmocka_unit_test(gradients_live_within_a_step),
         cmocka_unit_test(counts),

@@ -138,18 +138,27 @@ static void expect_resumes(const life *l, bool all_steps)
     if (all_steps) expect_steps(l);
 }
 
+/* The number in the lock file is for people only; the lock stands without it. */
+static bool is_tolerated(void)
+{
+    const char *end = strrchr(files.what, '/');
+    return end && strcmp(end, "/lock") == 0 && strncmp(files.what, "open", 4) != 0;
+}
+
 static void fail_call(life *l, files_fault fault, long n, bool *reached)
 {
     begin_run(l);
     files_arm(l->run, fault, n);
     trd_status status = run(l, STEPS * MICRO);
-    *reached = files.done;
-    l->faults += *reached;
+    *reached = files.calls >= n;
+    l->faults += files.done;
     l->told += status != TRD_OK;
     const char *reason = files_kinds[fault].error ? strerror(files_kinds[fault].error) : "";
-    if (status != TRD_OK && (!*reached || !*reason || !strstr(trd_error_message(), reason)))
+    if (status != TRD_OK && (!files.done || !*reason || !strstr(trd_error_message(), reason)))
         fail_msg("%s at call %ld: expected a message with \"%s\", found \"%s\"", files_kinds[fault].name, n,
                  reason, trd_error_message());
+    if (status == TRD_OK && files.done && *reason && !is_tolerated())
+        fail_msg("%s at call %ld (%s) was not told", files_kinds[fault].name, n, files.what);
     expect_resumes(l, status == TRD_OK);
 }
 

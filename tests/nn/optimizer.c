@@ -179,20 +179,21 @@ static void names_and_ranges(void **state)
     const struct {
         double *field, value;
         const char *key, *types;
-    } wrong[] = {{&o.b1, 1, "adam_b1: expected at least 0 and less than 1, found 1", "adamw adam_pax muon"},
-                 {&o.b1, -0.1, "adam_b1", "adamw adam_pax muon"},
-                 {&o.b2, 1, "adam_b2", "adamw adam_pax muon"},
-                 {&o.b2, NAN, "adam_b2", "adamw adam_pax muon"},
-                 {&o.eps, -1, "adam_eps: expected a number of at least 0, found -1", "adamw adam_pax muon"},
-                 {&o.eps_root, INFINITY, "adam_eps_root", "adamw adam_pax muon"},
-                 {&o.weight_decay, -1, "adam_weight_decay", "adamw adam_pax muon"},
-                 {&o.muon.beta, 1, "muon_beta", "muon"},
-                 {&o.muon.weight_decay, NAN, "muon_weight_decay", "muon"},
-                 {&o.muon.consistent_rms, -0.2, "muon_consistent_rms", "muon"},
-                 {&o.adafactor.decay_rate, -1, "adafactor_decay_rate", "adafactor"},
-                 {&o.adafactor.clipping_threshold, -1, "adafactor_clipping_threshold", "adafactor"},
-                 {&o.adafactor.eps, -1, "adafactor_eps", "adafactor"},
-                 {&o.adafactor.weight_decay, -1, "adafactor_weight_decay", "adafactor"}};
+    } wrong[] = {
+        {&o.b1, 1, "adam_b1: expected at least 0 and less than 1, found 1", "adamw adam_pax muon"},
+        {&o.b1, -0.1, "adam_b1", "adamw adam_pax muon"},
+        {&o.b2, 1, "adam_b2", "adamw adam_pax muon"},
+        {&o.b2, NAN, "adam_b2", "adamw adam_pax muon"},
+        {&o.eps, -1, "adam_eps: expected a number of at least 1e-30, found -1", "adamw adam_pax muon"},
+        {&o.eps_root, INFINITY, "adam_eps_root", "adamw adam_pax muon"},
+        {&o.weight_decay, -1, "adam_weight_decay", "adamw adam_pax muon"},
+        {&o.muon.beta, 1, "muon_beta", "muon"},
+        {&o.muon.weight_decay, NAN, "muon_weight_decay", "muon"},
+        {&o.muon.consistent_rms, -0.2, "muon_consistent_rms", "muon"},
+        {&o.adafactor.decay_rate, -1, "adafactor_decay_rate", "adafactor"},
+        {&o.adafactor.clipping_threshold, -1, "adafactor_clipping_threshold", "adafactor"},
+        {&o.adafactor.eps, -1, "adafactor_eps", "adafactor"},
+        {&o.adafactor.weight_decay, -1, "adafactor_weight_decay", "adafactor"}};
     for (int k = 0; k < KINDS; k++) {
         type = find(kinds[k].type);
         if (!type->check) continue;

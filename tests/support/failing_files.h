@@ -50,42 +50,58 @@ enum { FILES_MOST = 4096 };
 static struct {
     const char *folder; /* NULL: nothing is counted */
     files_fault fault;
-    long at;           /* the call it happens at, from 1 */
-    atomic_long calls; /* counted so far */
-    atomic_bool done;  /* it has happened */
-    atomic_bool open[FILES_MOST];
+    long at;                     /* the call it happens at, from 1 */
+    atomic_long calls;           /* counted so far */
+    atomic_bool done;            /* it has happened */
+    char what[256];              /* the call that met it: "fsync checkpoints/.tmp-..." */
+    char paths[FILES_MOST][192]; /* the end of the path of each descriptor that counts; "" for others */
 } files;
 
-/* What a call does to the disk: a full one refuses GROW, a read-only one refuses all. */
-typedef enum files_effect { FILES_GROW, FILES_CHANGE, FILES_SHRINK } files_effect;
+/* What a call does to the disk: a full one refuses GROW, a read-only one all but LOOK. */
+typedef enum files_effect { FILES_LOOK, FILES_GROW, FILES_CHANGE } files_effect;
 
-static bool files_counts(const char *path)
+/* A path that counts, else NULL. */
+static const char *files_counts(const char *path)
 {
-    return files.folder && path && strstr(path, files.folder);
+    return files.folder && path && strstr(path, files.folder) ? path : NULL;
 }
 
-static bool files_counts_fd(int fd)
+/* The path of a descriptor that counts, else NULL. */
+static const char *files_path(int fd)
 {
-    return files.folder && fd >= 0 && fd < FILES_MOST && files.open[fd];
+    bool counts = files.folder && fd >= 0 && fd < FILES_MOST && files.paths[fd][0];
+    return counts ? files.paths[fd] : NULL;
 }
 
-static void files_opened(int fd)
+static const char *files_stream(FILE *stream)
 {
-    if (fd >= 0 && fd < FILES_MOST) files.open[fd] = true;
+    return stream ? files_path(fileno(stream)) : NULL;
+}
+
+static void files_opened(int fd, const char *path)
+{
+    size_t length = strlen(path), most = sizeof files.paths[0] - 1;
+    if (fd >= 0 && fd < FILES_MOST) strcpy(files.paths[fd], path + (length > most ? length - most : 0));
+}
+
+static void files_closed(int fd)
+{
+    if (fd >= 0 && fd < FILES_MOST) files.paths[fd][0] = '\0';
 }
 
 /* What happens to this call: 0 (nothing), an errno, or -1 (half of it; then death, where that is the fault).
  */
-static int files_verdict(files_effect effect)
+static int files_verdict(files_effect effect, const char *name, const char *path)
 {
     const files_kind *kind = &files_kinds[files.fault];
     long call = atomic_fetch_add(&files.calls, 1) + 1;
     if (!files.fault || call < files.at || (call > files.at && !kind->lasting)) return 0;
-    files.done = true;
+    bool shortened = files.fault == FILES_SHORT || files.fault == FILES_SHORT_FULL;
+    bool spared = kind->lasting && (effect == FILES_LOOK || (kind->error == ENOSPC && effect != FILES_GROW));
+    if (spared) return 0;
+    if (!atomic_exchange(&files.done, true)) snprintf(files.what, sizeof files.what, "%s %s", name, path);
     if (files.fault == FILES_KILL) raise(SIGKILL);
-    if (call == files.at && (files.fault == FILES_SHORT || files.fault == FILES_SHORT_FULL)) return -1;
-    if (files.fault == FILES_KILL_WITHIN) return -1;
-    if (kind->lasting && kind->error == ENOSPC && effect != FILES_GROW) return 0;
+    if ((shortened && call == files.at) || files.fault == FILES_KILL_WITHIN) return -1;
     return kind->error;
 }
 
@@ -95,7 +111,8 @@ static int files_verdict(files_effect effect)
     {                                                                                                        \
         type(*real) parameters;                                                                              \
         *(void **)&real = dlsym(RTLD_NEXT, #name);                                                           \
-        int verdict = (counts) ? files_verdict(effect) : 0;                                                  \
+        const char *counted = counts;                                                                        \
+        int verdict = counted ? files_verdict(effect, #name, counted) : 0;                                   \
         if (verdict > 0) {                                                                                   \
             errno = verdict;                                                                                 \
             return failed;                                                                                   \
@@ -108,19 +125,20 @@ FILES_CALL(int, mkdir, (const char *path, mode_t mode), (path, mode), files_coun
 FILES_CALL(int, rename, (const char *from, const char *to), (from, to), files_counts(to), FILES_CHANGE, -1)
 FILES_CALL(int, renameat2, (int a, const char *from, int b, const char *to, unsigned flags),
            (a, from, b, to, flags), files_counts(to), FILES_CHANGE, -1)
-FILES_CALL(int, unlink, (const char *path), (path), files_counts(path), FILES_SHRINK, -1)
-FILES_CALL(int, remove, (const char *path), (path), files_counts(path), FILES_SHRINK, -1)
-FILES_CALL(int, ftruncate, (int fd, off_t bytes), (fd, bytes), files_counts_fd(fd), FILES_CHANGE, -1)
-FILES_CALL(int, fflush, (FILE * stream), (stream), stream &&files_counts_fd(fileno(stream)), FILES_GROW, EOF)
-FILES_CALL(int, fputc, (int c, FILE *stream), (c, stream), files_counts_fd(fileno(stream)), FILES_GROW, EOF)
+FILES_CALL(int, unlink, (const char *path), (path), files_counts(path), FILES_CHANGE, -1)
+FILES_CALL(int, remove, (const char *path), (path), files_counts(path), FILES_CHANGE, -1)
+FILES_CALL(int, ftruncate, (int fd, off_t bytes), (fd, bytes), files_path(fd), FILES_CHANGE, -1)
+FILES_CALL(int, fflush, (FILE * stream), (stream), files_stream(stream), FILES_GROW, EOF)
+FILES_CALL(int, fputc, (int c, FILE *stream), (c, stream), files_stream(stream), FILES_GROW, EOF)
 FILES_CALL(size_t, fwrite, (const void *data, size_t size, size_t count, FILE *stream),
-           (data, size, count, stream), files_counts_fd(fileno(stream)), FILES_GROW, 0)
+           (data, size, count, stream), files_stream(stream), FILES_GROW, 0)
 
 ssize_t write(int fd, const void *data, size_t bytes)
 {
     ssize_t (*real)(int, const void *, size_t);
     *(void **)&real = dlsym(RTLD_NEXT, "write");
-    int verdict = files_counts_fd(fd) ? files_verdict(FILES_GROW) : 0;
+    const char *path = files_path(fd);
+    int verdict = path ? files_verdict(FILES_GROW, "write", path) : 0;
     if (verdict > 0) {
         errno = verdict;
         return -1;
@@ -132,7 +150,8 @@ ssize_t write(int fd, const void *data, size_t bytes)
 
 int fsync(int fd)
 {
-    int verdict = files_counts_fd(fd) ? files_verdict(FILES_CHANGE) : 0;
+    const char *path = files_path(fd);
+    int verdict = path ? files_verdict(FILES_CHANGE, "fsync", path) : 0;
     if (verdict < 0 && files.fault == FILES_KILL_WITHIN) raise(SIGKILL);
     if (verdict <= 0) return 0;
     errno = verdict;
@@ -153,13 +172,14 @@ int open(const char *path, int flags, ...)
     }
     bool writes = (flags & O_ACCMODE) != O_RDONLY;
     bool counted = (writes || flags & O_DIRECTORY) && files_counts(path);
-    int verdict = counted ? files_verdict(flags & O_CREAT ? FILES_GROW : FILES_CHANGE) : 0;
-    if (verdict > 0 && writes) {
+    files_effect effect = flags & O_CREAT ? FILES_GROW : writes ? FILES_CHANGE : FILES_LOOK;
+    int verdict = counted ? files_verdict(effect, "open", path) : 0;
+    if (verdict > 0) {
         errno = verdict;
         return -1;
     }
     int fd = real(path, flags, mode);
-    if (counted) files_opened(fd);
+    if (counted) files_opened(fd, path);
     if (verdict < 0 && files.fault == FILES_KILL_WITHIN) raise(SIGKILL);
     return fd;
 }
@@ -169,13 +189,13 @@ FILE *fopen(const char *path, const char *mode)
     FILE *(*real)(const char *, const char *);
     *(void **)&real = dlsym(RTLD_NEXT, "fopen");
     bool counted = mode[0] != 'r' && files_counts(path);
-    int verdict = counted ? files_verdict(FILES_GROW) : 0;
+    int verdict = counted ? files_verdict(FILES_GROW, "fopen", path) : 0;
     if (verdict > 0) {
         errno = verdict;
         return NULL;
     }
     FILE *stream = real(path, mode);
-    if (counted && stream) files_opened(fileno(stream));
+    if (counted && stream) files_opened(fileno(stream), path);
     if (verdict < 0 && files.fault == FILES_KILL_WITHIN) raise(SIGKILL);
     return stream;
 }
@@ -185,8 +205,10 @@ int fclose(FILE *stream)
 {
     int (*real)(FILE *);
     *(void **)&real = dlsym(RTLD_NEXT, "fclose");
-    int fd = fileno(stream), verdict = files_counts_fd(fd) ? files_verdict(FILES_GROW) : 0;
-    if (fd >= 0 && fd < FILES_MOST) files.open[fd] = false;
+    int fd = fileno(stream);
+    const char *path = files_path(fd);
+    int verdict = path ? files_verdict(FILES_GROW, "fclose", path) : 0;
+    files_closed(fd);
     int result = real(stream);
     if (verdict < 0 && files.fault == FILES_KILL_WITHIN) raise(SIGKILL);
     if (verdict <= 0) return result;
@@ -198,7 +220,7 @@ int close(int fd)
 {
     int (*real)(int);
     *(void **)&real = dlsym(RTLD_NEXT, "close");
-    if (fd >= 0 && fd < FILES_MOST) files.open[fd] = false;
+    files_closed(fd);
     return real(fd);
 }
 
@@ -209,6 +231,7 @@ static inline void files_arm(const char *folder, files_fault fault, long at)
     files.at = at;
     files.calls = 0;
     files.done = false;
+    files.what[0] = '\0';
     files.folder = folder;
 }
 

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -47,13 +48,15 @@ static struct {
     atomic_long live;          /* blocks and mappings taken since armed last, and not given back */
 } heap;
 
-/* Where those are: who gives a block back cannot be told from the return address, which a tail call skips. */
-enum { HEAP_SLOTS = 1 << 15 };
+/* Where those are: who gives a block back cannot be told from the return address, which a tail call skips.
+ * Addresses are kept inverted, so that this table keeps no lost block in reach of a sanitizer's search for
+ * leaks. */
+enum { HEAP_SLOTS = 1 << 18, HEAP_NEVER = 0, HEAP_GONE = 1 };
 static struct {
     atomic_flag busy;
-    void *at[HEAP_SLOTS]; /* NULL: never used; heap_gone: given back */
+    size_t used; /* slots that are not HEAP_NEVER */
+    uintptr_t at[HEAP_SLOTS];
 } heap_blocks = {.busy = ATOMIC_FLAG_INIT};
-static char heap_gone[1];
 
 HEAP_PLAIN static void heap_lock(void)
 {
@@ -61,13 +64,11 @@ HEAP_PLAIN static void heap_lock(void)
 }
 
 /* The slot that holds block, or the first unused one. */
-HEAP_PLAIN static void **heap_slot(const void *block)
+HEAP_PLAIN static uintptr_t *heap_slot(const void *block)
 {
-    size_t i = (size_t)((uintptr_t)block >> 4) * 0x9e3779b97f4a7c15u >> 49;
-    for (int passed = 0; heap_blocks.at[i] && heap_blocks.at[i] != block; passed++) {
-        if (passed == HEAP_SLOTS) __builtin_trap(); /* a test of so many allocations needs more slots */
+    size_t i = (size_t)((uintptr_t)block >> 4) * 0x9e3779b97f4a7c15u >> 46;
+    while (heap_blocks.at[i] != HEAP_NEVER && heap_blocks.at[i] != ~(uintptr_t)block)
         i = (i + 1) % HEAP_SLOTS;
-    }
     return &heap_blocks.at[i];
 }
 
@@ -91,7 +92,10 @@ HEAP_PLAIN static void *heap_remembered(void *block)
 {
     if (!block) return NULL;
     heap_lock();
-    *heap_slot(block) = block;
+    uintptr_t *slot = heap_slot(block);
+    if (*slot == HEAP_NEVER && ++heap_blocks.used == HEAP_SLOTS)
+        abort(); /* the table is too small for this test */
+    *slot = ~(uintptr_t)block;
     atomic_flag_clear(&heap_blocks.busy);
     heap.live++;
     return block;
@@ -106,9 +110,9 @@ HEAP_PLAIN static bool heap_forgets(void *block)
 {
     if (!block || !heap.armed) return false;
     heap_lock();
-    void **slot = heap_slot(block);
-    bool known = *slot == block;
-    if (known) *slot = heap_gone;
+    uintptr_t *slot = heap_slot(block);
+    bool known = *slot != HEAP_NEVER;
+    if (known) *slot = HEAP_GONE;
     atomic_flag_clear(&heap_blocks.busy);
     if (known) heap.live--;
     return known;
@@ -177,7 +181,8 @@ static void heap_arm(long until_failure)
 {
     heap.until_failure = until_failure;
     heap.live = 0;
-    memset(heap_blocks.at, 0, sizeof heap_blocks.at);
+    if (heap_blocks.used) memset(heap_blocks.at, 0, sizeof heap_blocks.at);
+    heap_blocks.used = 0;
     heap.armed = true;
 }
 

@@ -1,11 +1,12 @@
 /* rms_norm and its gradient by rows with the vector loops. A worker takes a run of rows; for the scale's
- * gradient each keeps its own sum, and phase 1 adds the sums in the order of the workers. */
+ * gradient each keeps its own sum, and phase 1 adds the sums in the order of the workers. There may be as
+ * many rows as tokens times heads: a few are added in float32, and their sums in float64. */
 #include <math.h>
 
 #include "backend/cpu/rms_norm.h"
 #include "backend/cpu/row_math.h"
 
-enum { ROW_GRAIN = 4, COLUMN_GRAIN = 64, SMALL = 1 << 14 };
+enum { ROW_GRAIN = 4, COLUMN_GRAIN = 64, FEW_ROWS = 16, SMALL = 1 << 14 };
 
 typedef struct rows_plan {
     const trd__row_math *math;
@@ -73,12 +74,21 @@ static trd_status plan_backward(const trd_node *n, trd__cpu_plan *plan)
     rows_plan *p = make_plan(n, plan);
     if (!p) return TRD_NO_MEMORY;
     int workers = plan->workers == 1 ? 1 : plan->info->workers;
-    plan->worker_bytes = (size_t)(3 * p->width) * sizeof(float);
-    plan->shared_bytes = (size_t)(workers * p->width) * sizeof(float);
+    plan->worker_bytes = (size_t)(4 * p->width) * sizeof(float);
+    plan->shared_bytes = (size_t)(workers * p->width) * sizeof(double);
     plan->phases = 2;
     plan->in_place[0] = 2 + 1;
     if (n->inputs[3].node) plan->in_place[1] = 3 + 1;
     return TRD_OK;
+}
+
+/* sum += few, few = 0 */
+static void add_few(double *sum, float *few, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++) {
+        sum[c] += (double)few[c];
+        few[c] = 0.0f;
+    }
 }
 
 /* dx of a worker's rows, and its sum for the scale's gradient. */
@@ -86,9 +96,10 @@ static void gradient_rows(const rows_plan *p, const trd__cpu_call *call)
 {
     const trd__norm_dims *d = &p->d;
     float *wide_x = call->worker_scratch, *wide_dy = wide_x + p->width, *wide_scale = wide_dy + p->width;
-    float *d_scale = (float *)call->shared_scratch + call->worker * p->width;
+    float *few = wide_scale + p->width;
+    double *d_scale = (double *)call->shared_scratch + call->worker * p->width;
     const float *scale = trd__row_read(p->math, d->scale_dtype, call->inputs[1], 0, d->channels, wide_scale);
-    memset(d_scale, 0, (size_t)p->width * sizeof *d_scale);
+    for (int64_t c = 0; c < d->channels; c++) d_scale[c] = few[c] = 0.0f;
     int64_t begin, end;
     trd__partition(call->worker, call->workers, d->rows, ROW_GRAIN, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
@@ -98,31 +109,25 @@ static void gradient_rows(const rows_plan *p, const trd__cpu_call *call)
         float r = inverse_rms(p, x);
         float shared = r * r * r * p->math->dot3(dy, scale, x, d->channels) / (float)d->channels;
         float *dx = call->outputs[0] ? trd__row_target(d->dtype, call->outputs[0], at, wide_dy) : NULL;
-        p->math->norm_gradient(x, scale, dy, r, shared, dx, d_scale, d->channels);
+        p->math->norm_gradient(x, scale, dy, r, shared, dx, few, d->channels);
         if (dx) trd__row_write(p->math, d->dtype, dx, call->outputs[0], at, d->channels);
+        if ((row - begin) % FEW_ROWS == FEW_ROWS - 1 || row == end - 1) add_few(d_scale, few, d->channels);
     }
 }
 
 static void add_sums(const rows_plan *p, const trd__cpu_call *call)
 {
-    float *sums = call->shared_scratch;
+    const double *sums = call->shared_scratch;
+    const void *accumulator = call->inputs[3];
     trd_dtype out = call->node->results[1].dtype;
     int64_t begin, end;
     trd__partition(call->worker, call->workers, p->d.channels, COLUMN_GRAIN, &begin, &end);
-    if (begin == end || !call->outputs[1]) return;
-    for (int w = 1; w < call->workers; w++)
-        p->math->add(sums + begin, sums + w * p->width + begin, sums + begin, end - begin);
-    const void *accumulator = call->inputs[3];
-    if (out == TRD_BF16 && accumulator)
-        p->math->narrow_add(sums + begin, (const trd__bf16 *)accumulator + begin,
-                            (trd__bf16 *)call->outputs[1] + begin, end - begin);
-    else if (out == TRD_BF16)
-        p->math->narrow(sums + begin, (trd__bf16 *)call->outputs[1] + begin, end - begin);
-    else if (accumulator)
-        p->math->add(sums + begin, (const float *)accumulator + begin, (float *)call->outputs[1] + begin,
-                     end - begin);
-    else
-        memcpy((float *)call->outputs[1] + begin, sums + begin, (size_t)(end - begin) * sizeof *sums);
+    for (int64_t c = begin; call->outputs[1] && c < end; c++) {
+        double sum = sums[c];
+        for (int w = 1; w < call->workers; w++) sum += sums[w * p->width + c];
+        if (accumulator) sum += trd__load(out, accumulator, (size_t)c);
+        trd__store(out, call->outputs[1], (size_t)c, sum);
+    }
 }
 
 static void run_backward(const trd__cpu_call *call, int phase)

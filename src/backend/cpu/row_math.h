@@ -23,8 +23,7 @@ typedef struct trd__row_math {
     float (*largest)(const float *x, int64_t n);              /* -infinity when n is 0 */
     float (*exp_sum)(const float *x, float shift, int64_t n); /* sum of e^(x - shift) */
     float (*exp_in_place)(float *x, float shift, int64_t n);  /* x = e^(x - shift); returns the sum */
-    void (*logit_gradient)(float *x, float log_sum, float factor,
-                           int64_t n); /* x = -factor e^(x - log_sum) */
+    void (*logit_gradient)(float *x, float shift, float factor, int64_t n); /* x = -factor e^(x - shift) */
     void (*attention_gradient)(const float *p, float *dp, float delta, int64_t n); /* dp = p (dp - delta) */
     void (*norm)(const float *x, const float *scale, float inverse, float *y,
                  int64_t n);                                                  /* x * inverse * scale */

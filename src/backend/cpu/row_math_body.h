@@ -119,11 +119,11 @@ static float exp_in_place(float *x, float shift, int64_t n)
     return vsum(sum[0] + sum[1]);
 }
 
-static void logit_gradient(float *x, float log_sum, float factor, int64_t n)
+static void logit_gradient(float *x, float shift, float factor, int64_t n)
 {
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) vstore(x + i, -factor * softmax_exp(vload(x + i) - log_sum));
-    if (i < n) vstore_n(x + i, -factor * softmax_exp(vload_n(x + i, n - i, 0.0f) - log_sum), n - i);
+    for (; i + LANES <= n; i += LANES) vstore(x + i, -factor * softmax_exp(vload(x + i) - shift));
+    if (i < n) vstore_n(x + i, -factor * softmax_exp(vload_n(x + i, n - i, 0.0f) - shift), n - i);
 }
 
 static void attention_gradient(const float *p, float *dp, float delta, int64_t n)

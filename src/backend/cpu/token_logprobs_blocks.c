@@ -112,16 +112,26 @@ void trd__logprobs_fold(const trd__logprobs_plan *p, const trd__cpu_call *call, 
     }
 }
 
-float trd__logprobs_log_sum(const trd__row_stat *stats, int64_t stride, int workers)
+trd__row_stat trd__logprobs_total(const trd__row_stat *stats, int64_t stride, int workers)
 {
-    float top = stats[0].largest;
+    trd__row_stat total = {.largest = stats[0].largest};
     for (int w = 1; w < workers; w++)
-        if (stats[w * stride].largest > top) top = stats[w * stride].largest;
-    double sum = 0.0;
+        if (stats[w * stride].largest > total.largest) total.largest = stats[w * stride].largest;
     for (int w = 0; w < workers; w++)
         if (stats[w * stride].sum != 0.0)
-            sum += stats[w * stride].sum * exp((double)stats[w * stride].largest - (double)top);
-    return (float)((double)top + log(sum));
+            total.sum +=
+                stats[w * stride].sum * exp((double)stats[w * stride].largest - (double)total.largest);
+    return total;
+}
+
+float trd__logprobs_log_sum(const trd__row_stat *total)
+{
+    return (float)((double)total->largest + log(total->sum));
+}
+
+float trd__logprobs_value(const trd__row_stat *total, float target)
+{
+    return (float)((double)target - (double)total->largest - log(total->sum));
 }
 
 static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
@@ -143,9 +153,9 @@ static void write_results(const trd__logprobs_plan *p, const trd__cpu_call *call
     for (int64_t row = 0; logprobs && row < p->d.rows; row++) logprobs[row] = 0.0f;
     for (int64_t row = 0; log_sums && row < p->d.rows; row++) log_sums[row] = 0.0f;
     for (int64_t i = 0; i < count; i++) {
-        float log_sum = trd__logprobs_log_sum(stats + i, p->d.rows, call->workers);
-        if (logprobs) logprobs[list[i]] = target[i] - log_sum;
-        if (log_sums) log_sums[list[i]] = log_sum;
+        trd__row_stat total = trd__logprobs_total(stats + i, p->d.rows, call->workers);
+        if (logprobs) logprobs[list[i]] = trd__logprobs_value(&total, target[i]);
+        if (log_sums) log_sums[list[i]] = trd__logprobs_log_sum(&total);
     }
 }
 

@@ -48,7 +48,11 @@ void trd__logprobs_fold(const trd__logprobs_plan *p, const trd__cpu_call *call, 
                         int64_t count, int64_t first, int64_t columns, const float *logits,
                         trd__row_stat *stats, float *target);
 void trd__logprobs_reset(trd__row_stat *stats, int64_t count);
-/* log-sum-exp of a row from the statistics of all workers, which lie `stride` apart. */
-float trd__logprobs_log_sum(const trd__row_stat *stats, int64_t stride, int workers);
+/* A row's statistics over the whole vocabulary, from those of all workers, which lie `stride` apart. */
+trd__row_stat trd__logprobs_total(const trd__row_stat *stats, int64_t stride, int workers);
+/* From a row's total: its log-sum-exp, and the log-probability of the token with logit `target`. Logits may
+ * be large where their difference, which is what counts, is not: so the largest is taken off first. */
+float trd__logprobs_log_sum(const trd__row_stat *total);
+float trd__logprobs_value(const trd__row_stat *total, float target);
 
 #endif

@@ -13,7 +13,8 @@ enum { VOCABULARY_GRAIN = 64, ROW_GRAIN = 8 };
 
 /* Scratch of a call as seen by one worker. */
 typedef struct views {
-    float *hidden, *row, *log_sums; /* own: (block, C), (C), (block) */
+    trd__row_stat *totals; /* own: (block), over the whole vocabulary */
+    float *hidden, *row;   /* own: (block, C), (C) */
     int32_t *list;
     unsigned char *gemm_scratch;
     float *logits;        /* shared: (block, V), in tiles */
@@ -55,8 +56,8 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     if (third > p->gemm_bytes) p->gemm_bytes = third;
     size_t workers = plan->workers == 1 ? 1 : (size_t)plan->info->workers, block = (size_t)p->block_rows;
     size_t channels = (size_t)d->channels;
-    plan->worker_bytes = p->gemm_bytes + (block * channels + channels + block) * sizeof(float) +
-                         (size_t)d->rows * sizeof(int32_t);
+    plan->worker_bytes = block * sizeof(trd__row_stat) + p->gemm_bytes +
+                         (block * channels + channels) * sizeof(float) + (size_t)d->rows * sizeof(int32_t);
     plan->shared_bytes = workers * block * (sizeof(trd__row_stat) + channels * sizeof(float)) +
                          block * (size_t)(d->vocabulary + 1) * sizeof(float);
     plan->phases = (int)(2 * p->blocks + 1);
@@ -68,11 +69,11 @@ static views make_views(const trd__logprobs_plan *p, const trd__cpu_call *call)
 {
     views v;
     int64_t block = p->block_rows, channels = p->d.channels;
-    v.gemm_scratch = call->worker_scratch;
+    v.totals = call->worker_scratch;
+    v.gemm_scratch = (unsigned char *)(v.totals + block);
     v.hidden = (float *)(void *)(v.gemm_scratch + p->gemm_bytes);
     v.row = v.hidden + block * channels;
-    v.log_sums = v.row + channels;
-    v.list = (int32_t *)(void *)(v.log_sums + block);
+    v.list = (int32_t *)(void *)(v.row + channels);
     v.stats = call->shared_scratch;
     v.partial = (float *)(void *)(v.stats + call->workers * block);
     v.target = v.partial + call->workers * block * channels;
@@ -120,7 +121,8 @@ static void turn_tile(const trd__logprobs_plan *p, const trd__cpu_call *call, co
         float *row = tile_at(p, v, first) + r * columns;
         double of_target = (double)d_logprobs[list[r]];
         double of_all = of_target - (d_log_sums ? (double)d_log_sums[list[r]] : 0.0);
-        p->math->logit_gradient(row, v->log_sums[r], (float)(of_all / p->d.temperature), columns);
+        double factor = of_all / p->d.temperature / v->totals[r].sum;
+        p->math->logit_gradient(row, v->totals[r].largest, (float)factor, columns);
         int64_t at = targets[list[r]] - first;
         if (at >= 0 && at < columns) row[at] += (float)(of_target / p->d.temperature);
     }
@@ -164,9 +166,10 @@ static void form_gradients(const trd__logprobs_plan *p, const trd__cpu_call *cal
     const int32_t *list = v->list + block * TRD__LOGPROBS_ROWS;
     float *logprobs = call->outputs[0], *log_sums = call->outputs[3];
     for (int64_t r = 0; r < rows; r++) {
-        v->log_sums[r] = trd__logprobs_log_sum(v->stats + r, p->block_rows, call->workers);
-        if (logprobs && call->worker == 0) logprobs[list[r]] = v->target[r] - v->log_sums[r];
-        if (log_sums && call->worker == 0) log_sums[list[r]] = v->log_sums[r];
+        v->totals[r] = trd__logprobs_total(v->stats + r, p->block_rows, call->workers);
+        if (call->worker != 0) continue;
+        if (logprobs) logprobs[list[r]] = trd__logprobs_value(v->totals + r, v->target[r]);
+        if (log_sums) log_sums[list[r]] = trd__logprobs_log_sum(v->totals + r);
     }
     if (rows == 0 && block > 0)
         return; /* without rows block 0 still defines d_weight: a product over nothing */

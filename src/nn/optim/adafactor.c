@@ -46,7 +46,7 @@ static trd_status check(const trd_optimizer_options *o)
     const trd_adafactor_options *a = &o->adafactor;
     TRD_TRY(trd__optimizer_check("adafactor_decay_rate", a->decay_rate, 0, INFINITY));
     TRD_TRY(trd__optimizer_check("adafactor_clipping_threshold", a->clipping_threshold, 0, INFINITY));
-    TRD_TRY(trd__optimizer_check("adafactor_eps", a->eps, 0, INFINITY));
+    TRD_TRY(trd__optimizer_check("adafactor_eps", a->eps, 1e-35, INFINITY));
     TRD_TRY(trd__optimizer_check("adafactor_min_dim_size_to_factor", a->min_dim_size_to_factor, 1, INFINITY));
     return trd__optimizer_check("adafactor_weight_decay", a->weight_decay, 0, INFINITY);
 }

@@ -14,7 +14,7 @@ trd_status trd__adam_check(const trd_optimizer_options *o)
 {
     TRD_TRY(trd__optimizer_check("adam_b1", o->b1, 0, 1));
     TRD_TRY(trd__optimizer_check("adam_b2", o->b2, 0, 1));
-    TRD_TRY(trd__optimizer_check("adam_eps", o->eps, 0, INFINITY));
+    TRD_TRY(trd__optimizer_check("adam_eps", o->eps, 1e-30, INFINITY));
     TRD_TRY(trd__optimizer_check("adam_eps_root", o->eps_root, 0, INFINITY));
     return trd__optimizer_check("adam_weight_decay", o->weight_decay, 0, INFINITY);
 }

@@ -1,6 +1,7 @@
 /* The faults of support/failing_files.h for a whole program, by LD_PRELOAD: TRD_FAULT_FOLDER names the
  * folder, TRD_FAULT the kind and TRD_FAULT_AT the call. TRD_FAULT_REPORT (a file outside of the folder) is
- * written when the program ends by itself: the number of calls, and 1 when the fault happened. */
+ * written when the program ends by itself: the number of calls, and 1 with the
+ * call it happened at when it did. */
 #include <stdlib.h>
 
 #include "support/failing_files.h"
@@ -23,6 +24,6 @@ __attribute__((destructor)) static void report(void)
     files.folder = NULL;
     FILE *file = path ? fopen(path, "w") : NULL;
     if (!file) return;
-    fprintf(file, "%ld %d\n", calls, files.done);
+    fprintf(file, "%ld %d %s\n", calls, files.done, files.what);
     fclose(file);
 }
