@@ -69,7 +69,8 @@ TRD_API trd_value trd_select(trd_builder *b, trd_value condition, trd_value x, t
 
 /* -- Reductions over axes: bit i of axes_mask is axis i; keep_dims leaves them as 1 -- */
 
-/* Sum; of floats in float64 inside, rounded once to dtype. */
+/* Sum, rounded once to dtype. Inside it is float64 for floats; a backend of devices without fast float64 may
+ * keep sums over some of the axes in float32, sums of everything never. */
 TRD_API trd_value trd_reduce_sum(trd_builder *b, trd_value x, unsigned axes_mask, bool keep_dims,
                                  trd_dtype dtype);
 /* Largest element, in x's dtype. */
