@@ -39,7 +39,8 @@ static void count(trd__pjrt_queue *q, run *r, uint64_t ticket)
 {
     uint64_t begin_ns = r->dispatch_ns > q->end_ns ? r->dispatch_ns : q->end_ns;
     if (r->end_ns > q->end_ns) q->end_ns = r->end_ns;
-    uint64_t end_ns = q->end_ns > begin_ns ? q->end_ns : begin_ns, busy_ns = end_ns - begin_ns;
+    /* Ended before the one before it: its time went by beside it, and 0 would say that it never ran. */
+    uint64_t end_ns = q->end_ns > begin_ns ? q->end_ns : begin_ns + 1, busy_ns = end_ns - begin_ns;
     trd__pjrt_counter *counter = r->counter;
     if (r->recorded) {
         trd__track_add(q->waiting, counter->label, r->dispatch_ns, begin_ns, (int64_t)ticket);
