@@ -13,7 +13,7 @@
 #include <treadle/log.h>
 
 #include "base/recorder.h"
-#include "graph/program.h"
+#include "graph/sharding.h"
 
 typedef struct trd__backend trd__backend;
 typedef struct trd__set trd__set;
@@ -31,6 +31,7 @@ typedef struct trd__backend_options {
     const char *plugin_path; /* of a backend that opens a plugin; NULL: where it looks by itself */
     const char
         *cache_directory; /* where a backend keeps compiled programs between processes; NULL: nowhere */
+    const trd__placement *placement; /* a mesh of devices, outlives the backend; NULL: one device */
     trd_log_sink log;
     trd__recorder *recorder; /* of a profile, outlives the backend; NULL: none. Programs queued while it is on
                                 are recorded: their wait, themselves, and each kernel call */

@@ -22,7 +22,8 @@ typedef struct trd__entry {
     const char *name;
     trd_dtype dtype;
     trd_shape shape;
-    const char *axes[TRD_MAX_RANK];
+    const char *axes[TRD_MAX_RANK]; /* logical axis names, NULL: none */
+    bool over_data;                 /* on a mesh also split over the data axis (graph/sharding.h) */
     bool sparse; /* only part of it is expected to be written, so it need not fit in memory as a whole */
 } trd__entry;
 
