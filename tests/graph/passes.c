@@ -95,9 +95,9 @@ static void expand_reaches_plain_ops(void **state)
                               "  %1 = exp(%0) : float32 (4, 4) \"first\"\n"
                               "  %2 = neg(%1) : float32 (4, 4) \"first\"\n"
                               "  %3 = square(%2) : float32 (4, 4) \"first\" [boundary]\n"
-                              "  %4 = exp(%3) : float32 (4, 4)\n"
-                              "  %5 = neg(%4) : float32 (4, 4)\n"
-                              "  %6 = square(%5) : float32 (4, 4)\n"
+                              "  %4 = exp(%3) : float32 (4, 4) \"outer\"\n"
+                              "  %5 = neg(%4) : float32 (4, 4) \"outer\"\n"
+                              "  %6 = square(%5) : float32 (4, 4) \"outer\"\n"
                               "  %7 = abs(%6) : float32 (4, 4)\n"
                               "  results.y0 <- %7\n");
     free(text);
