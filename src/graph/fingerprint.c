@@ -52,6 +52,8 @@ static uint64_t add_slot(uint64_t hash, const trd__slot *slot)
         const trd__entry *entry = &slot->entries[e];
         hash = add_text(hash, entry->name);
         hash = add_type(hash, entry->dtype, &entry->shape, entry->axes);
+        hash = add_int(hash, entry->over_data);
+        hash = add_int(hash, (int64_t)entry->replica);
     }
     return hash;
 }
@@ -59,7 +61,7 @@ static uint64_t add_slot(uint64_t hash, const trd__slot *slot)
 uint64_t trd__program_fingerprint(const trd__program *program)
 {
     const trd_graph *graph = &program->builder->graph;
-    uint64_t hash = 0;
+    uint64_t hash = add_int(0, program->replicas > 1 ? program->replicas : 1);
     for (int i = 0; i < program->slot_count; i++) hash = add_slot(hash, &program->slots[i]);
     for (int i = 0; i < graph->node_count; i++) hash = add_node(hash, graph->nodes[i]);
     for (int i = 0; i < program->output_count; i++) {

@@ -47,7 +47,9 @@ static void print_node(const trd_node *n, FILE *stream)
 void trd__program_print(const trd__program *program, FILE *stream)
 {
     const trd_graph *graph = &program->builder->graph;
-    fprintf(stream, "program %s: %d nodes\n", program->name, graph->node_count);
+    fprintf(stream, "program %s: %d nodes", program->name, graph->node_count);
+    if (program->replicas > 1) fprintf(stream, ", %lld replicas", (long long)program->replicas);
+    fputc('\n', stream);
     for (int i = 0; i < graph->node_count; i++) print_node(graph->nodes[i], stream);
     for (int i = 0; i < program->output_count; i++) {
         const trd__output *output = &program->outputs[i];

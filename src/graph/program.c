@@ -37,8 +37,9 @@ void trd__program_free(trd__program *program)
 /* Copies an entry with its strings into the arena. */
 static bool copy_entry(trd__arena *arena, const trd__entry *entry, trd__entry *copy)
 {
-    copy->dtype = entry->dtype;
+    *copy = *entry;
     copy->shape = trd__shape_of(entry->shape.rank, entry->shape.dim);
+    memset(copy->axes, 0, sizeof copy->axes);
     copy->name = trd__arena_strdup(arena, entry->name);
     if (!copy->name) return false;
     for (int i = 0; i < entry->shape.rank; i++) {
@@ -82,6 +83,40 @@ int trd__program_slot(trd__program *program, const char *name, trd__access acces
     return program->slot_count++;
 }
 
+static bool has_local_type(const trd__program *program, const trd__entry *entry)
+{
+    return program->replicas > 1 && entry->replica != TRD__REPLICA_SHARED;
+}
+
+trd_shape trd__program_shape(const trd__program *program, const trd__entry *entry)
+{
+    trd_shape shape = trd__shape_of(entry->shape.rank, entry->shape.dim);
+    if (!has_local_type(program, entry)) return shape;
+    if (entry->replica == TRD__REPLICA_OWN) return trd__shape_of(shape.rank - 1, shape.dim + 1);
+    shape.dim[0] /= program->replicas;
+    return shape;
+}
+
+const char *const *trd__program_axes(const trd__program *program, const trd__entry *entry)
+{
+    return entry->axes + (has_local_type(program, entry) && entry->replica == TRD__REPLICA_OWN);
+}
+
+/* Whether the program's replicas can share the entry out; else the builder's error is set. */
+static bool check_replicas(trd__program *program, const trd__entry *entry)
+{
+    if (!has_local_type(program, entry)) return true;
+    int64_t rows = entry->shape.rank ? entry->shape.dim[0] : 0;
+    bool own = entry->replica == TRD__REPLICA_OWN;
+    if (own ? rows == program->replicas : rows > 0 && rows % program->replicas == 0) return true;
+    char shape[TRD__SHAPE_TEXT];
+    trd_builder_fail(program->builder, TRD_SHAPE,
+                     "program %s: entry \"%s\" of %s: expected a first dimension that %s its %lld replicas",
+                     program->name, entry->name, trd__shape_text(&entry->shape, shape),
+                     own ? "is that of" : "divides among", (long long)program->replicas);
+    return false;
+}
+
 /* The slot, checked: NULL with the builder's error set when slot or entry is out of range or not open to
  * access. */
 static trd__slot *find_entry(trd__program *program, int slot, int entry, trd__access access)
@@ -115,16 +150,18 @@ trd_value trd__program_input(trd__program *program, int slot, int entry)
     if (!s) return (trd_value){NULL, 0};
     if (!trd_is_null(s->leaves[entry])) return s->leaves[entry];
     const trd__entry *e = &s->entries[entry];
+    if (!check_replicas(program, e)) return (trd_value){NULL, 0};
+    trd_shape shape = trd__program_shape(program, e);
     trd__input_attr attr;
     memset(&attr, 0, sizeof attr);
     attr.slot = slot;
     attr.entry = entry;
     attr.dtype = e->dtype;
-    attr.shape.rank = e->shape.rank;
-    memcpy(attr.shape.dim, e->shape.dim, sizeof attr.shape.dim);
+    attr.shape.rank = shape.rank;
+    memcpy(attr.shape.dim, shape.dim, sizeof attr.shape.dim);
     trd_value v = trd__add_node(program->builder, &trd__op_input, &attr, NULL, 0);
     trd_name(program->builder, v, "%s", e->name);
-    s->leaves[entry] = trd_axes(program->builder, v, e->axes);
+    s->leaves[entry] = trd_axes(program->builder, v, trd__program_axes(program, e));
     return v;
 }
 
@@ -152,11 +189,13 @@ void trd__program_output(trd__program *program, int slot, int entry, trd_value v
                          program->name, e->name);
         return;
     }
+    if (!check_replicas(program, e)) return;
     const trd__type *type = trd__type_of(value);
-    if (type->dtype != e->dtype || !trd__shape_equal(&type->shape, &e->shape)) {
+    trd_shape shape = trd__program_shape(program, e);
+    if (type->dtype != e->dtype || !trd__shape_equal(&type->shape, &shape)) {
         char expected[TRD__SHAPE_TEXT], found[TRD__SHAPE_TEXT];
         trd_builder_fail(b, TRD_SHAPE, "program %s: output \"%s\" expected %s %s, found %s %s", program->name,
-                         e->name, trd__shape_text(&e->shape, expected), trd_dtype_name(e->dtype),
+                         e->name, trd__shape_text(&shape, expected), trd_dtype_name(e->dtype),
                          trd__shape_text(&type->shape, found), trd_dtype_name(type->dtype));
         return;
     }

@@ -17,6 +17,16 @@ typedef enum trd__access {
     TRD__UPDATE = 3 /* read and written: donated; entries that are no output keep their value */
 } trd__access;
 
+/* What the replicas of a program with several of them have of an entry; of a plain program nothing. */
+typedef enum trd__replica {
+    TRD__REPLICA_SHARED = 0, /* all of it, the same in each; an output must have the same value in each */
+    TRD__REPLICA_ROWS,       /* rows of its own: the first dimension is shared out in order */
+    TRD__REPLICA_OWN         /* a copy of its own: the entry is (replicas, ...), each has its (...) */
+} trd__replica;
+
+/* The axis name of the first dimension of an OWN entry: always along the mesh's data axis. */
+#define TRD__AXIS_REPLICA "replica"
+
 /* One tensor of a set layout. */
 typedef struct trd__entry {
     const char *name;
@@ -24,6 +34,7 @@ typedef struct trd__entry {
     trd_shape shape;
     const char *axes[TRD_MAX_RANK]; /* logical axis names, NULL: none */
     bool over_data;                 /* on a mesh also split over the data axis (graph/sharding.h) */
+    trd__replica replica;           /* read only by programs that have replicas */
     bool sparse; /* only part of it is expected to be written, so it need not fit in memory as a whole */
 } trd__entry;
 
@@ -47,8 +58,11 @@ typedef struct trd__output {
     int entry;
 } trd__output;
 
+/* A program of several *replicas* is one graph that each place along the mesh's data axis runs on its rows.
+ * Its leaves and outputs have local types; only `replica_sum` lets replicas see each other. */
 typedef struct trd__program {
     const char *name; /* "first", "accum", "update", "eval", "train_step", ... */
+    int64_t replicas; /* set before the first leaf; 0 or 1: none */
     trd_builder *builder;
     trd__slot slots[TRD__MAX_SLOTS];
     int slot_count;
@@ -60,7 +74,7 @@ typedef struct trd__input_attr {
     int slot;
     int entry;
     trd_dtype dtype; /* the entry's */
-    trd_shape shape;
+    trd_shape shape; /* trd__program_shape's */
 } trd__input_attr;
 
 /* Leaf op of the graph itself, listed in ops.def like any other. */
@@ -74,9 +88,14 @@ trd_status trd__program_copy(const trd__program *program, trd__program **copy);
  */
 int trd__program_slot(trd__program *program, const char *name, trd__access access, const trd__entry *entries,
                       int entry_count);
+/* The shape that the program's leaves and outputs of an entry have: the entry's, or its local one. */
+trd_shape trd__program_shape(const trd__program *program, const trd__entry *entry);
+/* The names of its dimensions, as many. */
+const char *const *trd__program_axes(const trd__program *program, const trd__entry *entry);
 /* The leaf that reads slot's entry (one node per entry: asked twice gives the same value). */
 trd_value trd__program_input(trd__program *program, int slot, int entry);
-/* Makes value the new content of slot's entry; dtype and shape must match. Each entry at most once. */
+/* Makes value the new content of slot's entry; dtype and trd__program_shape must match. Each entry at most
+ * once. */
 void trd__program_output(trd__program *program, int slot, int entry, trd_value value);
 
 #endif

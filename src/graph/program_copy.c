@@ -37,6 +37,7 @@ static trd_status copy_into(const trd__program *from, trd__program *to)
     const trd_graph *graph = &from->builder->graph;
     const trd_node **map = trd__alloc((size_t)graph->node_count + 1, sizeof(trd_node *));
     if (!map) return TRD_NO_MEMORY;
+    to->replicas = from->replicas;
     for (int s = 0; s < from->slot_count; s++)
         trd__program_slot(to, from->slots[s].name, from->slots[s].access, from->slots[s].entries,
                           from->slots[s].entry_count);

@@ -64,6 +64,8 @@ trd__sharding trd__shard(const trd__placement *placement, const trd_shape *shape
     choice c = {.placement = placement};
     if (trd__mesh_devices(placement) == 1) return c.sharding;
     for (int d = 0; d < shape->rank; d++)
+        if (axes[d] && strcmp(axes[d], TRD__AXIS_REPLICA) == 0) split(&c, shape, d, TRD__MESH_DATA);
+    for (int d = 0; d < shape->rank; d++)
         for (int r = 0; axes[d] && r < placement->rule_count; r++)
             if (strcmp(placement->rules[r].logical, axes[d]) == 0 &&
                 apply_rule(&c, shape, d, &placement->rules[r]))

@@ -50,7 +50,8 @@ static trd_status verify_output(const trd__program *program, const trd__output *
     const trd__entry *entry = &slot->entries[output->entry];
     TRD_TRY(verify_value(graph, output->value, graph->node_count, entry->name));
     const trd__type *type = trd__type_of(output->value);
-    if (type->dtype != entry->dtype || !trd__shape_equal(&type->shape, &entry->shape))
+    trd_shape shape = trd__program_shape(program, entry);
+    if (type->dtype != entry->dtype || !trd__shape_equal(&type->shape, &shape))
         return trd__fail(TRD_INTERNAL, "verifying program %s: output \"%s\" does not fit its entry",
                          program->name, entry->name);
     return TRD_OK;

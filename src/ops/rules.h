@@ -42,6 +42,7 @@ trd_dtype trd__compute_dtype(trd_dtype d);
 
 /* Builders without a public name. */
 trd_value trd__sign(trd_builder *b, trd_value x);
+trd_value trd__replica_sum(trd_builder *b, trd_value x); /* not differentiable */
 trd_value trd__put_last(trd_builder *b, trd_value values, trd_value index, int64_t size);
 
 /* Broadcasts the operands to their common shape as NumPy does. Shapes that do not fit are left as they are,

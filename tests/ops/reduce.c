@@ -1,6 +1,8 @@
 /* Cases of the reductions: each kind of axes, with and without kept dims, empty masks, ties. */
 #include "support/op_case.h"
 
+#include "ops/rules.h"
+
 /* Parameters: mask, keep dims, result dtype (sum of floats: the operand's). */
 static int build_sum(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
 {
@@ -27,6 +29,14 @@ static int build_sum_all(trd_builder *b, const op_case *c, const trd_value *in, 
 {
     (void)c;
     out[0] = trd_sum_all(b, in[0]);
+    return 1;
+}
+
+/* Without replicas: the operand. */
+static int build_replica_sum(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    (void)c;
+    out[0] = trd__replica_sum(b, in[0]);
     return 1;
 }
 
@@ -101,6 +111,11 @@ static const op_case cases[] = {
      .build = build_squares,
      .operands =
          {{.name = "x", .dtype = OP_FLOAT, .shape = OP_SHAPE(3, 17), .fill = op_normal, .high = 1e15}}},
+    {.name = "replica_sum",
+     .op = &trd__op_replica_sum,
+     .build = build_replica_sum,
+     .skip = 1u << OP_EXPAND /* the CPU has no kernel: its expansion is what runs */,
+     .operands = {{.name = "x", .dtype = OP_FLOAT, .shape = OP_SHAPE(5, 7), .fill = op_normal, .high = 1}}},
 };
 
 OP_CASES_MAIN("ops/reduce", cases)
