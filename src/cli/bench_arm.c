@@ -22,6 +22,7 @@ enum { WARM_STEPS = 2 };
 typedef struct arm {
     cli_run run;
     int64_t steps;
+    bool fused; /* one program a step */
     int32_t *tokens;
     double *micro_us, *update_us; /* host time of each call of a loop */
     double figures[CLI_ARM_COUNT];
@@ -70,8 +71,17 @@ double cli_bench_host_us(const cli_run *run)
     return 1e-3 * (double)trd_engine_get_stats(run->engine).host_ns;
 }
 
+static trd_status run_fused(arm *a, int64_t steps)
+{
+    const trd_engine_options *o = &a->run.options;
+    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = a->tokens};
+    for (int64_t s = 0; s < steps; s++) TRD_TRY(trd_engine_train_step(a->run.engine, &batch));
+    return trd_engine_wait(a->run.engine);
+}
+
 static trd_status run_steps(arm *a, int64_t steps)
 {
+    if (a->fused) return run_fused(a, steps);
     const trd_engine_options *o = &a->run.options;
     int64_t cycle = o->gradient_accumulation_steps, cells = (int64_t)o->rows * o->length;
     trd_batch batch = {.rows = o->rows, .length = o->length};
@@ -205,7 +215,9 @@ int cli_bench_arm(int argc, char **argv)
 {
     arm a = {.steps = 23};
     const cli_option options[] = {
-        {.name = "--steps", .kind = CLI_INT, .target = &a.steps, .min = 1, .max = CLI_BENCH_STEPS}, {0}};
+        {.name = "--steps", .kind = CLI_INT, .target = &a.steps, .min = 1, .max = CLI_BENCH_STEPS},
+        {.name = "--train-step", .kind = CLI_FLAG, .target = &a.fused},
+        {0}};
     int words, code = cli_parse(&cli_command_bench, options, argc, argv, &words);
     if (code) return code;
     if (!words) return cli_usage_error(&cli_command_bench, "arm: needs a config file");
