@@ -17,7 +17,7 @@ static trd_status print_graph(const trd__program *program)
 static trd_status print_stablehlo(const trd__program *program)
 {
     trd__pjrt_module module;
-    TRD_TRY(trd__pjrt_lower(program, &module));
+    TRD_TRY(trd__pjrt_lower(program, NULL, &module));
     fwrite(module.text, 1, module.bytes, stdout);
     trd__pjrt_module_free(&module);
     return TRD_OK;

@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "backend/pjrt/runtime/pjrt.h"
+#include "base/alloc.h"
 
 static void refuses(const char *path, trd_status expected, const char *message)
 {
@@ -55,6 +56,16 @@ static void refuses_a_broken_plugin(void **state)
     }
 }
 
+static void expect_options(const trd__pjrt_client *client, const unsigned char *expected, size_t bytes)
+{
+    unsigned char *found;
+    size_t size;
+    assert_int_equal(trd__pjrt_compile_options(client, &found, &size), TRD_OK);
+    assert_int_equal(size, bytes);
+    assert_memory_equal(found, expected, bytes);
+    trd__free(found);
+}
+
 /* A serialized CompileOptionsProto, field by field: what XLA ends the process over when it is empty. */
 static void writes_compile_options(void **state)
 {
@@ -65,10 +76,18 @@ static void writes_compile_options(void **state)
         0x20, 1,   0x28, 1,                                       /* 4, 5: replicas, partitions */
         0x4a, 9,   0x08, 1,   0x10, 1,   0x1a, 3,   0x08, 172, 2  /* 9: the assignment, device 300 */
     };
-    unsigned char found[TRD__PJRT_OPTIONS_BYTES];
-    size_t size = trd__pjrt_compile_options(300, found);
-    assert_int_equal(size, sizeof expected);
-    assert_memory_equal(found, expected, sizeof expected);
+    static const unsigned char expected_on_two[] = {
+        0x1a, 35,                                                  /* 3: build options */
+        0x08, 255,  255,  255, 255,  255,  255, 255,  255, 255, 1, /* 1: device -1 */
+        0x20, 1,    0x28, 2,   0x30, 1,                            /* 4, 5, 6: replicas, partitions, SPMD */
+        0x4a, 13,   0x08, 1,   0x10, 2,                            /* 9: the assignment, */
+        0x1a, 3,    0x08, 172, 2,    0x1a, 2,   0x08, 7,           /* devices 300 and 7 */
+        0x98, 0x01, 1                                              /* 19: Shardy */
+    };
+    trd__pjrt_device devices[] = {{.id = 300}, {.id = 7}};
+    expect_options(&(trd__pjrt_client){.devices = devices, .device_count = 1}, expected, sizeof expected);
+    expect_options(&(trd__pjrt_client){.devices = devices, .device_count = 2}, expected_on_two,
+                   sizeof expected_on_two);
 }
 
 static void opens_again_and_again(void **state)

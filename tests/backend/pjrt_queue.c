@@ -65,23 +65,23 @@ static void finish(PJRT_Event *event, PJRT_Error *error)
     event->callback(error, event->user);
 }
 
-static trd__pjrt_queue *queue_of(void)
+static trd__pjrt_queue *queue_of(int devices)
 {
     trd__pjrt_queue *queue;
-    assert_int_equal(trd__pjrt_queue_create(&api, NULL, &queue), TRD_OK);
+    assert_int_equal(trd__pjrt_queue_create(&api, devices, NULL, &queue), TRD_OK);
     return queue;
 }
 
 static uint64_t add(trd__pjrt_queue *queue, trd__pjrt_counter *counter, PJRT_Event *event)
 {
     assert_int_equal(trd__pjrt_queue_ready(queue), TRD_OK);
-    return trd__pjrt_queue_add(queue, counter, event, trd__now_ns());
+    return trd__pjrt_queue_add(queue, counter, (PJRT_Event *[]){event}, trd__now_ns());
 }
 
 static void counts_in_order(void **state)
 {
     (void)state;
-    trd__pjrt_queue *queue = queue_of();
+    trd__pjrt_queue *queue = queue_of(1);
     trd__pjrt_counter counter = {.program = "p"};
     PJRT_Event events[3] = {0};
     for (uint64_t i = 0; i < 3; i++) assert_true(add(queue, &counter, &events[i]) == i + 1);
@@ -105,7 +105,7 @@ static void counts_in_order(void **state)
 static void keeps_the_first_failure(void **state)
 {
     (void)state;
-    trd__pjrt_queue *queue = queue_of();
+    trd__pjrt_queue *queue = queue_of(1);
     trd__pjrt_counter counter = {.program = "step"};
     PJRT_Error errors[2] = {{"first words", PJRT_Error_Code_RESOURCE_EXHAUSTED},
                             {"second words", PJRT_Error_Code_INTERNAL}};
@@ -129,7 +129,7 @@ static void goes_round(void **state)
 {
     (void)state;
     enum { RUNS = 200 };
-    trd__pjrt_queue *queue = queue_of();
+    trd__pjrt_queue *queue = queue_of(1);
     trd__pjrt_counter counter = {.program = "p"};
     PJRT_Event events[RUNS] = {0};
     for (int i = 0; i < RUNS; i++) {
@@ -141,10 +141,37 @@ static void goes_round(void **state)
     for (int i = 0; i < RUNS; i++) assert_true(events[i].freed);
 }
 
+/* A run on several devices is done when the last of them is, and failed when any of them did. */
+static void waits_for_all_devices(void **state)
+{
+    (void)state;
+    enum { DEVICES = 3 };
+    trd__pjrt_queue *queue = queue_of(DEVICES);
+    trd__pjrt_counter counter = {.program = "step"};
+    PJRT_Error error = {"words", PJRT_Error_Code_INTERNAL};
+    PJRT_Event events[2][DEVICES] = {0};
+    for (int run = 0; run < 2; run++) {
+        PJRT_Event *done[DEVICES] = {&events[run][0], &events[run][1], &events[run][2]};
+        assert_int_equal(trd__pjrt_queue_ready(queue), TRD_OK);
+        trd__pjrt_queue_add(queue, &counter, done, trd__now_ns());
+    }
+    finish(&events[0][2], NULL);
+    for (int d = 0; d < DEVICES; d++) finish(&events[1][d], NULL);
+    finish(&events[0][0], &error);
+    assert_false(trd__pjrt_queue_done(queue, 1));
+    finish(&events[0][1], NULL);
+    assert_true(trd__pjrt_queue_done(queue, 2));
+    assert_int_equal(counter.runs, 2);
+    assert_int_not_equal(trd__pjrt_queue_error(queue), TRD_OK);
+    trd__pjrt_queue_free(queue);
+    for (int run = 0; run < 2; run++)
+        for (int d = 0; d < DEVICES; d++) assert_true(events[run][d].freed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(counts_in_order),
                                        cmocka_unit_test(keeps_the_first_failure),
-                                       cmocka_unit_test(goes_round)};
+                                       cmocka_unit_test(goes_round), cmocka_unit_test(waits_for_all_devices)};
     return cmocka_run_group_tests_name("backend/pjrt_queue", tests, NULL, NULL);
 }

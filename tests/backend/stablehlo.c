@@ -73,10 +73,10 @@ static void reads_well(void **state)
     (void)state;
     trd__program *p = make_step();
     trd__pjrt_module first, second;
-    assert_int_equal(trd__pjrt_lower(p, &first), TRD_OK);
+    assert_int_equal(trd__pjrt_lower(p, NULL, &first), TRD_OK);
     assert_string_equal(first.text, step_text);
     assert_int_equal(first.bytes, strlen(step_text));
-    assert_int_equal(trd__pjrt_lower(p, &second), TRD_OK);
+    assert_int_equal(trd__pjrt_lower(p, NULL, &second), TRD_OK);
     assert_string_equal(first.text, second.text);
     trd__pjrt_module_free(&first);
     trd__pjrt_module_free(&second);
@@ -95,7 +95,7 @@ static void binds_arguments_and_results(void **state)
     (void)state;
     trd__program *p = make_step();
     trd__pjrt_module m;
-    assert_int_equal(trd__pjrt_lower(p, &m), TRD_OK);
+    assert_int_equal(trd__pjrt_lower(p, NULL, &m), TRD_OK);
     assert_int_equal(m.argument_count, 3);
     expect_binding(&m.arguments[0], 0, 1, 1);
     expect_binding(&m.arguments[1], 1, 0, -1);
@@ -136,7 +136,7 @@ static void names_an_op_without_a_form(void **state)
     int slot = trd__program_slot(p, "results", TRD__WRITE, &entry, 1);
     trd__program_output(p, slot, 0,
                         trd_name(p->builder, trd__add_node(p->builder, &strange, NULL, NULL, 0), "here"));
-    assert_int_equal(trd__pjrt_lower(p, &m), TRD_UNSUPPORTED);
+    assert_int_equal(trd__pjrt_lower(p, NULL, &m), TRD_UNSUPPORTED);
     assert_non_null(strstr(trd_error_message(), "strange \"here\""));
     assert_null(m.text);
     trd__program_free(p);
@@ -185,7 +185,7 @@ static void names_are_unique(void **state)
     x = trd_name(b, trd_exp(b, x), "1st");
     x = trd_name(b, trd_exp(b, x), "1st");
     trd__program_output(p, slot, 1, trd_name(b, trd_tanh(b, x), "1st_2.1"));
-    assert_int_equal(trd__pjrt_lower(p, &m), TRD_OK);
+    assert_int_equal(trd__pjrt_lower(p, NULL, &m), TRD_OK);
     const char *names[] = {"%_1st_1 =", "%_1st_1.1 =", "%_1st_2 =", "%_1st_2.1 =", "%_1st_2.1_3 ="};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *first = strstr(m.text, names[i]);
@@ -211,7 +211,7 @@ static void what_is_computed_again_stands_behind_a_barrier(void **state)
     assert_non_null(again);
     again->recomputed = true;
     trd__program_output(p, slot, 0, trd_add(b, once, trd__result(again, 0)));
-    assert_int_equal(trd__pjrt_lower(p, &m), TRD_OK);
+    assert_int_equal(trd__pjrt_lower(p, NULL, &m), TRD_OK);
     assert_non_null(strstr(m.text, "%exp_3 = stablehlo.optimization_barrier %neg_1 : tensor<2xf32>"));
     assert_non_null(strstr(m.text, "%exp_3.1 = stablehlo.exponential %exp_3 : tensor<2xf32>"));
     trd__pjrt_module_free(&m);
@@ -232,7 +232,7 @@ static void expect_product(trd_dtype a, trd_dtype b_dtype, const char *line)
     trd_value x = trd_cast(b, trd__program_input(p, slot, 0), TRD_F32);
     trd_value y = trd_cast(b, trd__program_input(p, slot, 1), TRD_F32);
     trd__program_output(p, slot, 2, trd_matmul(b, x, y, false, false, TRD_F32));
-    assert_int_equal(trd__pjrt_lower(p, &m), TRD_OK);
+    assert_int_equal(trd__pjrt_lower(p, NULL, &m), TRD_OK);
     if (!strstr(m.text, line)) fail_msg("no \"%s\" in\n%s", line, m.text);
     trd__pjrt_module_free(&m);
     trd__program_free(p);
@@ -251,7 +251,7 @@ static void widened_operands_are_taken_narrow(void **state)
 static trd_status lower_once(void *context)
 {
     trd__pjrt_module m;
-    trd_status status = trd__pjrt_lower(context, &m);
+    trd_status status = trd__pjrt_lower(context, NULL, &m);
     trd__pjrt_module_free(&m);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 
 #include "base/arena.h"
+#include "graph/sharding.h"
 #include "ops/attrs.h"
 
 /* A value of the module. */
@@ -20,6 +21,7 @@ typedef struct trd__hlo {
 
 typedef struct trd__emitter {
     trd__arena *arena; /* names and types */
+    const trd__placement *placement; /* NULL: one device */
     char *text;        /* ends with a zero byte */
     size_t bytes, capacity;
     trd_status status;
@@ -84,6 +86,14 @@ trd__hlo trd__hlo_fill(trd__emitter *e, trd_dtype dtype, const trd_shape *shape,
 trd__hlo trd__hlo_iota(trd__emitter *e, trd_dtype dtype, const trd_shape *shape, int axis);
 /* word: "add", "maximum". The reduced axes go. */
 trd__hlo trd__hlo_reduce(trd__emitter *e, const char *word, trd__hlo x, unsigned axes_mask, double start);
+
+/* -- shard.c: each writes nothing where there is no mesh -- */
+
+void trd__emit_mesh(trd__emitter *e);
+/* The attribute of an argument or result that holds the entry; NULL without a mesh. */
+const char *trd__hlo_entry_sharding(trd__emitter *e, const trd__entry *entry);
+/* x where the rules put a value of these logical axes: in explicit mode, and if one of them has a name. */
+trd__hlo trd__hlo_constrain(trd__emitter *e, trd__hlo x, const char *const *axes);
 
 /* Whether operand i of n is a constant 0 of any shape: an accumulator that starts from zero. */
 bool trd__hlo_is_zero(const trd_node *n, int i);

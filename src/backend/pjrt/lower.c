@@ -79,6 +79,16 @@ static trd_status bind(const trd__program *program, trd__pjrt_module *module)
     return TRD_OK;
 }
 
+/* Of an argument or result; alias -1: it is not donated. */
+static void emit_attributes(trd__emitter *e, int alias, const trd__entry *entry)
+{
+    const char *sharding = trd__hlo_entry_sharding(e, entry);
+    if (alias < 0 && !sharding) return;
+    trd__emit_text(e, " {");
+    if (alias >= 0) trd__emit_text(e, "tf.aliasing_output = %d : i32%s", alias, sharding ? ", " : "");
+    trd__emit_text(e, "%s}", sharding ? sharding : "");
+}
+
 static void emit_arguments(trd__emitter *e, const trd__program *program, const trd__pjrt_module *module)
 {
     for (int i = 0; i < module->argument_count; i++) {
@@ -94,7 +104,7 @@ static void emit_arguments(trd__emitter *e, const trd__program *program, const t
                           .shape = type->shape};
         e->values[leaf->id][0] = value;
         trd__emit_text(e, "%s\n      %s: %s", i ? "," : "", value.name, value.type);
-        if (argument->alias >= 0) trd__emit_text(e, " {tf.aliasing_output = %d : i32}", argument->alias);
+        emit_attributes(e, argument->alias, &slot->entries[argument->entry]);
         trd__emit_text(e, " loc(\"%s\")", label);
     }
 }
@@ -105,9 +115,10 @@ static void emit_result_types(trd__emitter *e, const trd__program *program)
         const trd__output *o = &program->outputs[i];
         const trd__slot *slot = &program->slots[o->slot];
         const trd__type *type = trd__type_of(o->value);
-        trd__emit_text(e, "\n      %s%s // %s.%s", trd__hlo_type(e, type->dtype, &type->shape),
-                       i + 1 < program->output_count ? "," : "", trd__hlo_word(e, slot->name),
-                       trd__hlo_word(e, slot->entries[o->entry].name));
+        trd__emit_text(e, "\n      %s", trd__hlo_type(e, type->dtype, &type->shape));
+        emit_attributes(e, -1, &slot->entries[o->entry]);
+        trd__emit_text(e, "%s // %s.%s", i + 1 < program->output_count ? "," : "",
+                       trd__hlo_word(e, slot->name), trd__hlo_word(e, slot->entries[o->entry].name));
     }
 }
 
@@ -139,7 +150,10 @@ static trd_status emit_node(trd__emitter *e, const trd_node *n)
     e->node = n;
     e->lines = 0;
     e->name = trd__hlo_name(e, n->name ? n->name : n->op->name, n->id);
-    row->lower(e, n, row, e->values[n->id]);
+    trd__hlo *results = e->values[n->id];
+    row->lower(e, n, row, results);
+    for (int i = 0; i < n->result_count; i++)
+        results[i] = trd__hlo_constrain(e, results[i], n->results[i].axes);
     return e->status;
 }
 
@@ -159,7 +173,9 @@ static trd_status emit_module(trd__emitter *e, const trd__program *program, cons
     TRD_TRY(make_table(e, graph, &e->values));
     TRD_TRY(make_table(e, graph, &e->kept));
     const char *name = trd__hlo_word(e, program->name);
-    trd__emit_text(e, "module @%s {\n  func.func public @main(", name);
+    trd__emit_text(e, "module @%s {\n", name);
+    trd__emit_mesh(e);
+    trd__emit_text(e, "  func.func public @main(");
     emit_arguments(e, program, module);
     trd__emit_text(e, "\n  ) -> (");
     emit_result_types(e, program);
@@ -170,11 +186,12 @@ static trd_status emit_module(trd__emitter *e, const trd__program *program, cons
     return e->status;
 }
 
-static trd_status lower(trd__program *program, trd__pjrt_module *module)
+static trd_status lower(trd__program *program, const trd__placement *placement, trd__pjrt_module *module)
 {
     TRD_TRY(run_passes(program));
     TRD_TRY(bind(program, module));
-    trd__emitter e = {.arena = trd__arena_create()};
+    trd__emitter e = {.arena = trd__arena_create(),
+                      .placement = trd__mesh_devices(placement) > 1 ? placement : NULL};
     if (!e.arena) return TRD_NO_MEMORY;
     trd_status status = emit_module(&e, program, module);
     trd__arena_free(e.arena);
@@ -184,12 +201,13 @@ static trd_status lower(trd__program *program, trd__pjrt_module *module)
     return status;
 }
 
-trd_status trd__pjrt_lower(const trd__program *program, trd__pjrt_module *module)
+trd_status trd__pjrt_lower(const trd__program *program, const trd__placement *placement,
+                           trd__pjrt_module *module)
 {
     *module = (trd__pjrt_module){0};
     trd__program *copy;
     TRD_TRY(trd__program_copy(program, &copy));
-    trd_status status = lower(copy, module);
+    trd_status status = lower(copy, placement, module);
     trd__program_free(copy);
     if (status != TRD_OK) trd__pjrt_module_free(module);
     return status;

@@ -35,12 +35,15 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     backend->base.table = &trd__backend_pjrt;
     backend->log = options->log;
     backend->recorder = options->recorder;
+    backend->placement = trd__mesh_devices(options->placement) > 1 ? options->placement : NULL;
     backend->host_threads = options->threads > 0 ? options->threads : trd__processor_count();
     trd_status status = TRD_OK;
     if (options->cache_directory && !(backend->cache_directory = trd__strdup(options->cache_directory)))
         status = TRD_NO_MEMORY;
-    if (!status) status = trd__pjrt_client_open(options->plugin_path, &backend->client);
-    if (!status) status = trd__pjrt_queue_create(backend->client.api, backend->recorder, &backend->queue);
+    if (!status) status = trd__pjrt_client_open(options->plugin_path, backend->placement, &backend->client);
+    if (!status)
+        status = trd__pjrt_queue_create(backend->client.api, backend->client.device_count, backend->recorder,
+                                        &backend->queue);
     if (status) {
         backend_free(&backend->base);
         return status;
@@ -51,13 +54,14 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     return TRD_OK;
 }
 
-/* All sets and the largest program must fit. Without a set nothing can run: such a backend only tells what a
- * program would need. */
+/* All sets and the largest program must fit on each device. Without a set nothing can run: such a backend
+ * only tells what a program would need. */
 static trd_status check_memory(const trd__pjrt_backend *backend, uint64_t sets, uint64_t temporary)
 {
     uint64_t limit = backend->client.memory_limit;
     if (!sets) return TRD_OK;
-    if (backend->client.is_host) return trd__memory_check(sets + temporary);
+    if (backend->client.is_host)
+        return trd__memory_check((sets + temporary) * (uint64_t)backend->client.device_count);
     if (!limit || sets + temporary <= limit) return TRD_OK;
     return trd__fail(TRD_NO_MEMORY,
                      "sets take %.1f MB and programs %.1f MB of temporaries, the device has %.1f MB",
@@ -70,7 +74,7 @@ static trd_status set_create(trd__backend *base, const char *name, const trd__en
     trd__pjrt_backend *backend = of(base);
     trd__pjrt_set *set;
     *out = NULL;
-    TRD_TRY(trd__pjrt_set_create(name, entries, count, &set));
+    TRD_TRY(trd__pjrt_set_create(backend, name, entries, count, &set));
     trd_status status = check_memory(backend, backend->set_bytes + set->bytes, backend->temporary_bytes);
     if (status) {
         trd__pjrt_set_free(&backend->client, set);
@@ -107,14 +111,14 @@ static trd_status entry_range(const trd__set *set, int entry)
 static trd_status set_write(trd__backend *base, trd__set *set, int entry, const void *data)
 {
     trd__pjrt_backend *backend = of(base);
-    PJRT_Buffer *buffer, **place;
+    const trd__pjrt_client *c = &backend->client;
+    const trd__pjrt_set *own = (const trd__pjrt_set *)set;
     TRD_TRY(entry_range(set, entry));
-    trd_status status = trd__pjrt_buffer_create(&backend->client, &set->entries[entry], data, &buffer);
-    if (status) return trd__fail_in(status, "set \"%s\", entry \"%s\"", set->name, set->entries[entry].name);
-    place = &((trd__pjrt_set *)set)->buffers[entry];
-    trd__pjrt_buffer_free(&backend->client, *place);
-    *place = buffer;
-    return TRD_OK;
+    trd__pjrt_parts_free(c, trd__pjrt_set_buffers(c, own, entry));
+    trd_status status = trd__pjrt_parts_create(c, backend->placement, &own->splits[entry], data,
+                                               trd__pjrt_set_buffers(c, own, entry));
+    if (!status) return TRD_OK;
+    return trd__fail_in(status, "set \"%s\", entry \"%s\"", set->name, set->entries[entry].name);
 }
 
 static trd_status set_read(trd__backend *base, trd__set *set, int entry, void *data)
@@ -124,12 +128,13 @@ static trd_status set_read(trd__backend *base, trd__set *set, int entry, void *d
     TRD_TRY(entry_range(set, entry));
     trd__pjrt_queue_wait(backend->queue, own->last_write);
     if (own->last_write) TRD_TRY(trd__pjrt_queue_error(backend->queue));
-    if (!own->buffers[entry]) {
+    PJRT_Buffer *const *buffers = trd__pjrt_set_buffers(&backend->client, own, entry);
+    if (!buffers[0]) {
         memset(data, 0, trd__entry_bytes(&set->entries[entry]));
         return TRD_OK;
     }
     trd_status status =
-        trd__pjrt_buffer_read(&backend->client, own->buffers[entry], &set->entries[entry], data);
+        trd__pjrt_parts_read(&backend->client, backend->placement, &own->splits[entry], buffers, data);
     if (!status) return TRD_OK;
     return trd__fail_in(status, "set \"%s\", entry \"%s\"", set->name, set->entries[entry].name);
 }
@@ -178,14 +183,23 @@ static trd__usage usage(const trd__executable *e)
                         .least_ns = atomic_load(&e->counter.least_ns)};
 }
 
+static trd_status refuse_splits(const trd__executable *e, int slot, const trd__set *set)
+{
+    return trd__fail(TRD_SHAPE,
+                     "execute \"%s\": slot \"%s\": expected the entries split over the mesh as the program "
+                     "has them, found set \"%s\" with other axes; create the set from the program's slot",
+                     e->name, e->slots[slot].name, set->name);
+}
+
 static trd_status check_sets(const trd__executable *e, trd__set *const *sets)
 {
     for (int s = 0; s < e->slot_count; s++) {
         if (!sets[s])
             return trd__fail(TRD_INVALID_ARGUMENT, "execute \"%s\": no set bound to slot \"%s\"", e->name,
                              e->slots[s].name);
-        if (((const trd__pjrt_set *)sets[s])->key != e->keys[s])
-            return trd__entries_refuse(e->name, &e->slots[s], sets[s]);
+        const trd__pjrt_key *key = &((const trd__pjrt_set *)sets[s])->key;
+        if (key->entries != e->keys[s].entries) return trd__entries_refuse(e->name, &e->slots[s], sets[s]);
+        if (key->splits != e->keys[s].splits) return refuse_splits(e, s, sets[s]);
     }
     return TRD_OK;
 }
@@ -193,16 +207,15 @@ static trd_status check_sets(const trd__executable *e, trd__set *const *sets)
 static trd_status execute(trd__backend *base, trd__executable *e, trd__set *const *sets, trd__event *event)
 {
     trd__pjrt_backend *backend = of(base);
-    PJRT_Event *done;
     TRD_TRY(check_sets(e, sets));
     TRD_TRY(trd__pjrt_queue_ready(backend->queue));
     uint64_t begin_ns = trd__now_ns();
-    trd_status status = trd__pjrt_dispatch(backend, e, sets, &done);
+    trd_status status = trd__pjrt_dispatch(backend, e, sets);
     if (status == TRD_NO_MEMORY)
         status = trd__fail_in(status, "sets take %.1f MB, its temporaries %.1f MB",
                               (double)backend->set_bytes / 1e6, (double)e->report.arena_bytes / 1e6);
     if (status) return trd__pjrt_queue_stick(backend->queue, status);
-    uint64_t ticket = trd__pjrt_queue_add(backend->queue, &e->counter, done, begin_ns);
+    uint64_t ticket = trd__pjrt_queue_add(backend->queue, &e->counter, e->done, begin_ns);
     e->last_ticket = ticket;
     for (int s = 0; s < e->slot_count; s++) {
         trd__pjrt_set *set = (trd__pjrt_set *)sets[s];
@@ -241,7 +254,8 @@ static trd__backend_stats stats(const trd__backend *base)
     const trd__pjrt_backend *backend = (const trd__pjrt_backend *)base;
     trd__backend_stats all = trd__pjrt_queue_stats(backend->queue);
     all.workers = backend->host_threads;
-    all.memory_bytes = backend->set_bytes + backend->temporary_bytes;
+    all.memory_bytes =
+        (backend->set_bytes + backend->temporary_bytes) * (uint64_t)backend->client.device_count;
     return all;
 }
 

@@ -1,6 +1,6 @@
 /* Buffers on a device: from the host, to the host. Every buffer is dense and row-major. */
 #include "backend/pjrt/runtime/client.h"
-#include "base/alloc.h"
+#include "base/shape.h"
 
 static PJRT_Buffer_Type type_of(trd_dtype dtype)
 {
@@ -17,36 +17,27 @@ static PJRT_Buffer_Type type_of(trd_dtype dtype)
     return types[dtype];
 }
 
-static trd_status upload(const trd__pjrt_client *c, const trd__entry *entry, const void *data,
-                         PJRT_Buffer **buffer)
+trd_status trd__pjrt_buffer_create(const trd__pjrt_client *c, int device, trd_dtype dtype,
+                                   const trd_shape *shape, const void *data, const int64_t *strides,
+                                   PJRT_Buffer **buffer)
 {
-    PJRT_Client_BufferFromHostBuffer_Args from = TRD__PJRT(
-        PJRT_Client_BufferFromHostBuffer_Args, .client = c->client, .data = data,
-        .type = type_of(entry->dtype), .dims = entry->shape.dim, .num_dims = (size_t)entry->shape.rank,
-        .host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall, .device = c->device);
+    *buffer = NULL;
+    PJRT_Client_BufferFromHostBuffer_Args from =
+        TRD__PJRT(PJRT_Client_BufferFromHostBuffer_Args, .client = c->client, .data = data,
+                  .type = type_of(dtype), .dims = shape->dim, .num_dims = (size_t)shape->rank,
+                  .byte_strides = strides, .num_byte_strides = strides ? (size_t)shape->rank : 0,
+                  .host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall,
+                  .device = c->devices[device].device);
     TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_Client_BufferFromHostBuffer(&from), "to the device"));
     trd__pjrt_event_free(c->api, from.done_with_host_buffer);
     *buffer = from.buffer;
     return TRD_OK;
 }
 
-trd_status trd__pjrt_buffer_create(const trd__pjrt_client *c, const trd__entry *entry, const void *data,
-                                   PJRT_Buffer **buffer)
+trd_status trd__pjrt_buffer_read(const trd__pjrt_client *c, PJRT_Buffer *buffer, trd_dtype dtype,
+                                 const trd_shape *shape, void *data)
 {
-    *buffer = NULL;
-    if (data) return upload(c, entry, data, buffer);
-    size_t bytes = trd__entry_bytes(entry) + 1; /* a map is never empty */
-    void *zeros = trd__map(bytes);
-    if (!zeros) return TRD_NO_MEMORY;
-    trd_status status = upload(c, entry, zeros, buffer);
-    trd__unmap(zeros, bytes);
-    return status;
-}
-
-trd_status trd__pjrt_buffer_read(const trd__pjrt_client *c, PJRT_Buffer *buffer, const trd__entry *entry,
-                                 void *data)
-{
-    int rank = entry->shape.rank;
+    int rank = shape->rank;
     int64_t minor_to_major[TRD_MAX_RANK];
     for (int i = 0; i < rank; i++) minor_to_major[i] = rank - 1 - i;
     PJRT_Buffer_MemoryLayout layout =
@@ -55,7 +46,7 @@ trd_status trd__pjrt_buffer_read(const trd__pjrt_client *c, PJRT_Buffer *buffer,
                                      .minor_to_major_size = (size_t)rank));
     PJRT_Buffer_ToHostBuffer_Args to =
         TRD__PJRT(PJRT_Buffer_ToHostBuffer_Args, .src = buffer, .host_layout = &layout, .dst = data,
-                  .dst_size = trd__entry_bytes(entry));
+                  .dst_size = trd__tensor_bytes(shape, dtype));
     TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_Buffer_ToHostBuffer(&to), "from the device"));
     return trd__pjrt_await(c->api, to.event, "from the device");
 }

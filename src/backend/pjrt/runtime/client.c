@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/pjrt/runtime/devices.h"
+#include "base/alloc.h"
 #include "base/checksum.h"
 
 static trd_status describe(trd__pjrt_client *c)
@@ -21,31 +23,36 @@ static trd_status describe(trd__pjrt_client *c)
     return TRD_OK;
 }
 
-static trd_status choose_device(trd__pjrt_client *c)
+static trd_status refuse(const trd__pjrt_client *c, size_t found, int64_t needed)
 {
-    PJRT_Client_AddressableDevices_Args devices =
-        TRD__PJRT(PJRT_Client_AddressableDevices_Args, .client = c->client);
-    TRD_TRY(
-        trd__pjrt_check(c->api, c->api->PJRT_Client_AddressableDevices(&devices), "backend pjrt: devices"));
-    if (!devices.num_addressable_devices)
+    if (!found)
         return trd__fail(TRD_NOT_FOUND, "backend pjrt: the plugin for %s has no device in this process",
                          c->platform);
-    c->device = devices.addressable_devices[0];
-    PJRT_Device_GetDescription_Args description =
-        TRD__PJRT(PJRT_Device_GetDescription_Args, .device = c->device);
-    TRD_TRY(
-        trd__pjrt_check(c->api, c->api->PJRT_Device_GetDescription(&description), "backend pjrt: device"));
-    PJRT_DeviceDescription_Id_Args id =
-        TRD__PJRT(PJRT_DeviceDescription_Id_Args, .device_description = description.device_description);
-    TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_DeviceDescription_Id(&id), "backend pjrt: device"));
-    c->device_id = id.id;
-    return TRD_OK;
+    return trd__fail(
+        TRD_NOT_FOUND,
+        "backend pjrt: the mesh needs %lld devices, the plugin for %s has %zu; make the product of "
+        "the mesh's axes %zu or less, or run where there are more devices",
+        (long long)needed, c->platform, found, found);
+}
+
+static trd_status choose_devices(trd__pjrt_client *c, const trd__placement *placement)
+{
+    trd__pjrt_device *list;
+    size_t found;
+    int64_t needed = trd__mesh_devices(placement);
+    TRD_TRY(trd__pjrt_devices_list(c->api, c->client, &list, &found));
+    trd_status status = (int64_t)found < needed ? refuse(c, found, needed)
+                                                : trd__pjrt_devices_choose(placement, list, &c->devices);
+    c->device_count = (int)needed;
+    trd__free(list);
+    return status;
 }
 
 /* Not every plugin tells; that is no failure. */
 static void ask_memory(trd__pjrt_client *c)
 {
-    PJRT_Device_MemoryStats_Args stats = TRD__PJRT(PJRT_Device_MemoryStats_Args, .device = c->device);
+    PJRT_Device_MemoryStats_Args stats =
+        TRD__PJRT(PJRT_Device_MemoryStats_Args, .device = c->devices[0].device);
     trd_status status = trd__pjrt_check(c->api, c->api->PJRT_Device_MemoryStats(&stats), "memory");
     if (!status && stats.bytes_limit_is_set && stats.bytes_limit > 0)
         c->memory_limit = (uint64_t)stats.bytes_limit;
@@ -67,22 +74,54 @@ static uint64_t fingerprint_of(const trd__pjrt_client *c, uint64_t identity)
 {
     uint64_t hash = trd__checksum_more(identity, c->platform, strlen(c->platform));
     hash = trd__checksum_more(hash, c->version, strlen(c->version));
-    hash = trd__checksum_more(hash, &c->device_id, sizeof c->device_id);
+    for (int d = 0; d < c->device_count; d++)
+        hash = trd__checksum_more(hash, &c->devices[d].id, sizeof c->devices[d].id);
     const char *flags = getenv("XLA_FLAGS");
     if (flags) hash = trd__checksum_more(hash, flags, strlen(flags));
     return c->is_host ? add_processor(hash) : hash;
 }
 
-trd_status trd__pjrt_client_open(const char *plugin_path, trd__pjrt_client *c)
+/* devices: how many a plugin for the host is to make, 0: as many as it likes. */
+static trd_status create(trd__pjrt_client *c, int64_t devices)
+{
+    static const char name[] = "cpu_device_count";
+    const PJRT_NamedValue option =
+        TRD__PJRT(PJRT_NamedValue, .name = name, .name_size = sizeof name - 1, .type = PJRT_NamedValue_kInt64,
+                  .int64_value = devices, .value_size = 1);
+    PJRT_Client_Create_Args args =
+        TRD__PJRT(PJRT_Client_Create_Args, .create_options = &option, .num_options = devices > 0);
+    TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_Client_Create(&args), "backend pjrt: creating a client"));
+    c->client = args.client;
+    return describe(c);
+}
+
+static void destroy(trd__pjrt_client *c)
+{
+    if (c->client)
+        (void)trd__pjrt_check(
+            c->api, c->api->PJRT_Client_Destroy(&TRD__PJRT(PJRT_Client_Destroy_Args, .client = c->client)),
+            "closing a client");
+    c->client = NULL;
+}
+
+/* Other plugins refuse the option for the host, so which it is must be known first. */
+static trd_status fill(trd__pjrt_client *c, const trd__placement *placement)
+{
+    TRD_TRY(create(c, 0));
+    if (c->is_host && trd__mesh_devices(placement) > 1) {
+        destroy(c);
+        TRD_TRY(create(c, trd__mesh_devices(placement)));
+    }
+    return choose_devices(c, placement);
+}
+
+trd_status trd__pjrt_client_open(const char *plugin_path, const trd__placement *placement,
+                                 trd__pjrt_client *c)
 {
     memset(c, 0, sizeof *c);
     uint64_t identity;
     TRD_TRY(trd__pjrt_plugin_open(plugin_path, &c->api, &identity));
-    PJRT_Client_Create_Args create = TRD__PJRT(PJRT_Client_Create_Args);
-    TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_Client_Create(&create), "backend pjrt: creating a client"));
-    c->client = create.client;
-    trd_status status = describe(c);
-    if (!status) status = choose_device(c);
+    trd_status status = fill(c, placement);
     if (status) {
         trd__pjrt_client_close(c);
         return status;
@@ -94,9 +133,7 @@ trd_status trd__pjrt_client_open(const char *plugin_path, trd__pjrt_client *c)
 
 void trd__pjrt_client_close(trd__pjrt_client *c)
 {
-    if (c->client)
-        (void)trd__pjrt_check(
-            c->api, c->api->PJRT_Client_Destroy(&TRD__PJRT(PJRT_Client_Destroy_Args, .client = c->client)),
-            "closing a client");
+    destroy(c);
+    trd__free(c->devices);
     memset(c, 0, sizeof *c);
 }

@@ -1,31 +1,41 @@
-/* A plugin's client: its devices, what it says of itself, and buffers on its first device. */
+/* A plugin's client: its devices in the order of the mesh, what it says of itself, and buffers. */
 #ifndef TRD_BACKEND_PJRT_RUNTIME_CLIENT_H
 #define TRD_BACKEND_PJRT_RUNTIME_CLIENT_H
 
 #include "backend/pjrt/runtime/plugin.h"
-#include "graph/program.h"
+#include "graph/sharding.h"
+
+typedef struct trd__pjrt_device {
+    PJRT_Device *device;
+    int id, process;
+} trd__pjrt_device;
 
 typedef struct trd__pjrt_client {
     const PJRT_Api *api;
     PJRT_Client *client;
-    PJRT_Device *device;
-    int device_id;
+    trd__pjrt_device *devices; /* of the mesh, in mesh order */
+    int device_count;
     char platform[64];     /* "cpu", "cuda", "tpu" */
     char version[256];     /* the platform's, for logs and fingerprints */
     uint64_t fingerprint;  /* of all that decides what a compiled program is: plugin, platform, processor */
-    bool is_host;          /* the device's memory is this process's */
-    uint64_t memory_limit; /* of the device in bytes, 0: it does not tell */
+    bool is_host;          /* the devices' memory is this process's */
+    uint64_t memory_limit; /* of each device in bytes, 0: it does not tell */
 } trd__pjrt_client;
 
-trd_status trd__pjrt_client_open(const char *plugin_path, trd__pjrt_client *client);
+/* placement NULL: the first device. Fewer devices than the mesh has are TRD_NOT_FOUND; a plugin for the host
+ * makes as many as it is asked for. */
+trd_status trd__pjrt_client_open(const char *plugin_path, const trd__placement *placement,
+                                 trd__pjrt_client *client);
 void trd__pjrt_client_close(trd__pjrt_client *client); /* safe on a zeroed one */
 
-/* A buffer with a copy of data, row-major in the entry's dtype; NULL: zeros. */
-trd_status trd__pjrt_buffer_create(const trd__pjrt_client *client, const trd__entry *entry, const void *data,
+/* A buffer with a copy of the data on a device of the mesh. strides: bytes from element to element of each
+ * dimension of data; NULL: it is dense and row-major. */
+trd_status trd__pjrt_buffer_create(const trd__pjrt_client *client, int device, trd_dtype dtype,
+                                   const trd_shape *shape, const void *data, const int64_t *strides,
                                    PJRT_Buffer **buffer);
-/* Copies a buffer out, row-major; waits for what computes it. */
-trd_status trd__pjrt_buffer_read(const trd__pjrt_client *client, PJRT_Buffer *buffer, const trd__entry *entry,
-                                 void *data);
+/* Copies a buffer of that type out, dense and row-major; waits for what computes it. */
+trd_status trd__pjrt_buffer_read(const trd__pjrt_client *client, PJRT_Buffer *buffer, trd_dtype dtype,
+                                 const trd_shape *shape, void *data);
 void trd__pjrt_buffer_free(const trd__pjrt_client *client, PJRT_Buffer *buffer); /* NULL is fine */
 
 #endif

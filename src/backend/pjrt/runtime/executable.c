@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "graph/passes.h"
 
-static trd_status keep_slots(trd__executable *e, const trd__program *program)
+static trd_status keep_slots(const trd__placement *placement, trd__executable *e, const trd__program *program)
 {
     e->slot_count = program->slot_count;
     for (int s = 0; s < program->slot_count; s++) {
@@ -22,24 +22,28 @@ static trd_status keep_slots(trd__executable *e, const trd__program *program)
                           .entry_count = from->entry_count};
         if (!to->name) return TRD_NO_MEMORY;
         TRD_TRY(trd__entries_copy(e->arena, from->name, from->entries, from->entry_count, &to->entries));
-        e->keys[s] = trd__entries_key(from->entries, from->entry_count);
+        const trd__pjrt_split *splits;
+        TRD_TRY(trd__pjrt_splits_create(e->arena, placement, from->entries, from->entry_count, &splits,
+                                        &e->keys[s]));
     }
     return TRD_OK;
 }
 
 static trd_status compile(const trd__pjrt_client *c, trd__executable *e)
 {
-    unsigned char options[TRD__PJRT_OPTIONS_BYTES];
+    unsigned char *options;
+    size_t options_size;
     static const char format[] = "mlir";
+    TRD_TRY(trd__pjrt_compile_options(c, &options, &options_size));
     PJRT_Program code = TRD__PJRT(PJRT_Program, .code = e->module.text, .code_size = e->module.bytes,
                                   .format = format, .format_size = sizeof format - 1);
     PJRT_Client_Compile_Args compile =
         TRD__PJRT(PJRT_Client_Compile_Args, .client = c->client, .program = &code,
-                  .compile_options = (const char *)options,
-                  .compile_options_size = trd__pjrt_compile_options(c->device_id, options));
-    TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_Client_Compile(&compile), "XLA"));
+                  .compile_options = (const char *)options, .compile_options_size = options_size);
+    trd_status status = trd__pjrt_check(c->api, c->api->PJRT_Client_Compile(&compile), "XLA");
+    trd__free(options);
     e->loaded = compile.executable;
-    return TRD_OK;
+    return status;
 }
 
 /* From the cache, or compiled and put there. A cache that fails costs a warning. */
@@ -76,6 +80,25 @@ static trd_status ask_memory(const trd__pjrt_client *c, trd__executable *e)
     return status;
 }
 
+static trd_status make_list(trd__arena *arena, int devices, int count, PJRT_Buffer ***buffers,
+                            PJRT_Buffer ****lists)
+{
+    *buffers = trd__arena_alloc(arena, (size_t)devices * (size_t)count + 1, sizeof **buffers);
+    *lists = trd__arena_alloc(arena, (size_t)devices, sizeof **lists);
+    if (!*buffers || !*lists) return TRD_NO_MEMORY;
+    for (int d = 0; d < devices; d++) (*lists)[d] = *buffers + (ptrdiff_t)d * count;
+    return TRD_OK;
+}
+
+static trd_status make_lists(trd__executable *e, int devices)
+{
+    const trd__pjrt_module *m = &e->module;
+    TRD_TRY(make_list(e->arena, devices, m->argument_count, &e->arguments, &e->argument_lists));
+    TRD_TRY(make_list(e->arena, devices, m->result_count, &e->results, &e->result_lists));
+    e->done = trd__arena_alloc(e->arena, (size_t)devices, sizeof *e->done);
+    return e->done ? TRD_OK : TRD_NO_MEMORY;
+}
+
 static trd_status fill(const trd__pjrt_backend *backend, const trd__program *program, trd__executable *e)
 {
     const trd__pjrt_client *c = &backend->client;
@@ -83,16 +106,14 @@ static trd_status fill(const trd__pjrt_backend *backend, const trd__program *pro
     if (!e->arena) return TRD_NO_MEMORY;
     e->name = e->counter.program = trd__arena_strdup(e->arena, program->name);
     if (!e->name) return TRD_NO_MEMORY;
-    TRD_TRY(keep_slots(e, program));
-    TRD_TRY(trd__pjrt_lower(program, &e->module));
+    TRD_TRY(keep_slots(backend->placement, e, program));
+    TRD_TRY(trd__pjrt_lower(program, backend->placement, &e->module));
     e->report.flops = trd__program_flops(program);
     e->report.node_count = e->module.node_count;
     e->report.kernel_count = 1;
     e->report.fingerprint =
         trd__checksum_more(trd__checksum(e->module.text, e->module.bytes), c->version, strlen(c->version));
-    e->arguments = trd__arena_alloc(e->arena, (size_t)e->module.argument_count + 1, sizeof(PJRT_Buffer *));
-    e->results = trd__arena_alloc(e->arena, (size_t)e->module.result_count + 1, sizeof(PJRT_Buffer *));
-    if (!e->arguments || !e->results) return TRD_NO_MEMORY;
+    TRD_TRY(make_lists(e, c->device_count));
     TRD_TRY(load(backend, e));
     TRD_TRY(ask_memory(c, e));
     trd__free(e->module.text);
@@ -135,37 +156,37 @@ void trd__pjrt_executable_free(const trd__pjrt_client *c, trd__executable *e)
     trd__free(e);
 }
 
-static trd_status bind_arguments(const trd__pjrt_client *c, trd__executable *e, trd__set *const *sets)
+static trd_status bind_arguments(const trd__pjrt_backend *backend, trd__executable *e, trd__set *const *sets)
 {
+    const trd__pjrt_client *c = &backend->client;
     for (int i = 0; i < e->module.argument_count; i++) {
         const trd__pjrt_binding *from = &e->module.arguments[i];
-        trd__pjrt_set *set = (trd__pjrt_set *)sets[from->slot];
-        PJRT_Buffer **buffer = &set->buffers[from->entry];
-        if (!*buffer) TRD_TRY(trd__pjrt_buffer_create(c, &set->base.entries[from->entry], NULL, buffer));
-        e->arguments[i] = *buffer;
+        const trd__pjrt_set *set = (const trd__pjrt_set *)sets[from->slot];
+        PJRT_Buffer **buffers = trd__pjrt_set_buffers(c, set, from->entry);
+        if (!buffers[0])
+            TRD_TRY(trd__pjrt_parts_create(c, backend->placement, &set->splits[from->entry], NULL, buffers));
+        for (int d = 0; d < c->device_count; d++) e->argument_lists[d][i] = buffers[d];
     }
     return TRD_OK;
 }
 
-trd_status trd__pjrt_dispatch(const trd__pjrt_backend *backend, trd__executable *e, trd__set *const *sets,
-                              PJRT_Event **done)
+trd_status trd__pjrt_dispatch(const trd__pjrt_backend *backend, trd__executable *e, trd__set *const *sets)
 {
     const trd__pjrt_client *c = &backend->client;
-    *done = NULL;
-    TRD_TRY(bind_arguments(c, e, sets));
+    TRD_TRY(bind_arguments(backend, e, sets));
     PJRT_ExecuteOptions options = TRD__PJRT(PJRT_ExecuteOptions);
     PJRT_LoadedExecutable_Execute_Args execute =
         TRD__PJRT(PJRT_LoadedExecutable_Execute_Args, .executable = e->loaded, .options = &options,
-                  .argument_lists = (PJRT_Buffer *const *const[]){e->arguments}, .num_devices = 1,
-                  .num_args = (size_t)e->module.argument_count,
-                  .output_lists = (PJRT_Buffer * *const[]){e->results}, .device_complete_events = done);
+                  .argument_lists = (PJRT_Buffer *const *const *)e->argument_lists,
+                  .num_devices = (size_t)c->device_count, .num_args = (size_t)e->module.argument_count,
+                  .output_lists = (PJRT_Buffer * *const *)e->result_lists, .device_complete_events = e->done);
     TRD_TRY(
         trd__pjrt_check(c->api, c->api->PJRT_LoadedExecutable_Execute(&execute), "execute \"%s\"", e->name));
     for (int i = 0; i < e->module.result_count; i++) {
         const trd__pjrt_binding *to = &e->module.results[i];
-        PJRT_Buffer **buffer = &((trd__pjrt_set *)sets[to->slot])->buffers[to->entry];
-        trd__pjrt_buffer_free(c, *buffer);
-        *buffer = e->results[i];
+        PJRT_Buffer **buffers = trd__pjrt_set_buffers(c, (const trd__pjrt_set *)sets[to->slot], to->entry);
+        trd__pjrt_parts_free(c, buffers);
+        for (int d = 0; d < c->device_count; d++) buffers[d] = e->result_lists[d][i];
     }
     return TRD_OK;
 }

@@ -14,13 +14,16 @@ enum { RING = 64, MESSAGE = 2048 };
 typedef struct run {
     trd__pjrt_queue *queue;
     trd__pjrt_counter *counter;
-    PJRT_Event *event; /* freed by the dispatching thread when it takes the place again */
+    PJRT_Event **events; /* by device; freed by the dispatching thread when it takes the place again */
+    int pending;         /* devices that are not done; under the mutex */
     uint64_t dispatch_ns, end_ns;
     bool recorded, finished;
 } run;
 
 struct trd__pjrt_queue {
     const PJRT_Api *api;
+    int devices;
+    PJRT_Event **events; /* of all runs */
     pthread_mutex_t mutex;
     pthread_cond_t done;
     run ring[RING];
@@ -62,7 +65,7 @@ static void keep_failure(trd__pjrt_queue *q, trd_status status)
     snprintf(q->message, sizeof q->message, "%s", trd_error_message());
 }
 
-/* On a thread of the plugin's, or inside the dispatch of a run that is over at once. */
+/* On a thread of the plugin's, or inside the dispatch of a run that is over at once; once for each device. */
 static void finished(PJRT_Error *error, void *user)
 {
     run *r = user;
@@ -72,7 +75,7 @@ static void finished(PJRT_Error *error, void *user)
     pthread_mutex_lock(&q->mutex);
     if (status) keep_failure(q, status);
     r->end_ns = now;
-    r->finished = true;
+    r->finished = --r->pending == 0;
     uint64_t ticket = atomic_load(&q->done_ticket);
     while (ticket < q->last && q->ring[(ticket + 1) % RING].finished) {
         ticket++;
@@ -102,18 +105,25 @@ uint64_t trd__pjrt_queue_last(const trd__pjrt_queue *q)
     return q->last;
 }
 
+static void free_events(const trd__pjrt_queue *q, run *r)
+{
+    for (int d = 0; d < q->devices; d++) {
+        trd__pjrt_event_free(q->api, r->events[d]);
+        r->events[d] = NULL;
+    }
+}
+
 trd_status trd__pjrt_queue_ready(trd__pjrt_queue *q)
 {
     TRD_TRY(trd__pjrt_queue_error(q));
     uint64_t ticket = q->last + 1;
     if (ticket > RING) trd__pjrt_queue_wait(q, ticket - RING);
     run *r = &q->ring[ticket % RING];
-    trd__pjrt_event_free(q->api, r->event);
-    r->event = NULL;
+    free_events(q, r);
     return TRD_OK;
 }
 
-uint64_t trd__pjrt_queue_add(trd__pjrt_queue *q, trd__pjrt_counter *counter, PJRT_Event *done,
+uint64_t trd__pjrt_queue_add(trd__pjrt_queue *q, trd__pjrt_counter *counter, PJRT_Event *const *done,
                              uint64_t dispatch_ns)
 {
     pthread_mutex_lock(&q->mutex);
@@ -121,14 +131,18 @@ uint64_t trd__pjrt_queue_add(trd__pjrt_queue *q, trd__pjrt_counter *counter, PJR
     run *r = &q->ring[ticket % RING];
     *r = (run){.queue = q,
                .counter = counter,
-               .event = done,
+               .events = r->events,
+               .pending = q->devices,
                .dispatch_ns = dispatch_ns,
                .recorded = trd__recorder_on(q->recorder)};
+    for (int d = 0; d < q->devices; d++) r->events[d] = done[d];
     pthread_mutex_unlock(&q->mutex);
-    PJRT_Event_OnReady_Args when =
-        TRD__PJRT(PJRT_Event_OnReady_Args, .event = done, .callback = finished, .user_arg = r);
-    PJRT_Error *error = q->api->PJRT_Event_OnReady(&when);
-    if (error) finished(error, r); /* it will not be called: the run counts as failed */
+    for (int d = 0; d < q->devices; d++) {
+        PJRT_Event_OnReady_Args when =
+            TRD__PJRT(PJRT_Event_OnReady_Args, .event = done[d], .callback = finished, .user_arg = r);
+        PJRT_Error *error = q->api->PJRT_Event_OnReady(&when);
+        if (error) finished(error, r); /* it will not be called: the run counts as failed */
+    }
     return ticket;
 }
 
@@ -170,17 +184,22 @@ static trd_status make_tracks(trd__pjrt_queue *q, trd__recorder *recorder)
     return trd__recorder_track(recorder, "device", false, &q->device);
 }
 
-trd_status trd__pjrt_queue_create(const PJRT_Api *api, trd__recorder *recorder, trd__pjrt_queue **out)
+trd_status trd__pjrt_queue_create(const PJRT_Api *api, int devices, trd__recorder *recorder,
+                                  trd__pjrt_queue **out)
 {
     *out = NULL;
     trd__pjrt_queue *q = trd__calloc(1, sizeof *q);
     if (!q) return TRD_NO_MEMORY;
     q->api = api;
-    trd_status status = make_tracks(q, recorder);
+    q->devices = devices;
+    q->events = trd__calloc(RING * (size_t)devices, sizeof(PJRT_Event *));
+    trd_status status = q->events ? make_tracks(q, recorder) : TRD_NO_MEMORY;
     if (status) {
+        trd__free(q->events);
         trd__free(q);
         return status;
     }
+    for (int i = 0; i < RING; i++) q->ring[i].events = q->events + (ptrdiff_t)i * devices;
     pthread_mutex_init(&q->mutex, NULL);
     pthread_cond_init(&q->done, NULL);
     *out = q;
@@ -193,7 +212,8 @@ void trd__pjrt_queue_free(trd__pjrt_queue *q)
     trd__pjrt_queue_wait(q, q->last);
     pthread_mutex_lock(&q->mutex); /* the last callback is out of it */
     pthread_mutex_unlock(&q->mutex);
-    for (int i = 0; i < RING; i++) trd__pjrt_event_free(q->api, q->ring[i].event);
+    for (int i = 0; i < RING; i++) free_events(q, &q->ring[i]);
+    trd__free(q->events);
     pthread_cond_destroy(&q->done);
     pthread_mutex_destroy(&q->mutex);
     trd__free(q);

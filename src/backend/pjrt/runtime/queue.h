@@ -1,7 +1,7 @@
-/* Runs under way: the plugin executes and tells when it is done, the queue puts that into the order of
- * dispatch.
+/* Runs under way: the plugin executes and tells when each device is done, the queue puts that into the order
+ * of dispatch.
  *
- * Invariants: a ticket is done when its run and all earlier ones are; the first failure is kept until reset.
+ * Invariants: a ticket is done when its run is, on all devices, and all earlier ones are; the first failure is kept until reset.
  * One thread dispatches; the plugin's threads report. */
 #ifndef TRD_BACKEND_PJRT_RUNTIME_QUEUE_H
 #define TRD_BACKEND_PJRT_RUNTIME_QUEUE_H
@@ -20,15 +20,16 @@ typedef struct trd__pjrt_counter {
 
 typedef struct trd__pjrt_queue trd__pjrt_queue;
 
-/* recorder: NULL for none. */
-trd_status trd__pjrt_queue_create(const PJRT_Api *api, trd__recorder *recorder, trd__pjrt_queue **queue);
+/* devices: events that each run has. recorder: NULL for none. */
+trd_status trd__pjrt_queue_create(const PJRT_Api *api, int devices, trd__recorder *recorder,
+                                  trd__pjrt_queue **queue);
 void trd__pjrt_queue_free(trd__pjrt_queue *queue); /* drains first; NULL is fine */
 
 /* Waits while the queue is full and returns the sticky error, if any; then a run may be dispatched. */
 trd_status trd__pjrt_queue_ready(trd__pjrt_queue *queue);
-/* A run was dispatched at dispatch_ns; done is its event, which the queue takes. Returns the ticket. The
- * counter must live until the ticket is done. */
-uint64_t trd__pjrt_queue_add(trd__pjrt_queue *queue, trd__pjrt_counter *counter, PJRT_Event *done,
+/* A run was dispatched at dispatch_ns; done are its events, one a device, which the queue takes. Returns the
+ * ticket. The counter must live until the ticket is done. */
+uint64_t trd__pjrt_queue_add(trd__pjrt_queue *queue, trd__pjrt_counter *counter, PJRT_Event *const *done,
                              uint64_t dispatch_ns);
 /* A run could not be dispatched: keeps the thread's message as the sticky error; returns status. */
 trd_status trd__pjrt_queue_stick(trd__pjrt_queue *queue, trd_status status);
