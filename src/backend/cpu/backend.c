@@ -56,10 +56,11 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
 {
     *backend = NULL;
     if (trd__mesh_devices(options->placement) > 1)
-        return trd__fail(TRD_UNSUPPORTED,
-                         "backend cpu runs on one device, the mesh has %lld; set backend=pjrt, or all axes of "
-                         "the mesh to 1",
-                         (long long)trd__mesh_devices(options->placement));
+        return trd__fail(
+            TRD_UNSUPPORTED,
+            "backend cpu runs on one device, the mesh has %lld; set backend=pjrt, or all axes of "
+            "the mesh to 1",
+            (long long)trd__mesh_devices(options->placement));
     trd__isa isa;
     TRD_TRY(choose_isa(options->cpu_isa, &isa));
     trd__cpu_backend *cpu = trd__calloc(1, sizeof *cpu);

@@ -20,9 +20,9 @@ typedef struct trd__hlo {
 } trd__hlo;
 
 typedef struct trd__emitter {
-    trd__arena *arena; /* names and types */
+    trd__arena *arena;               /* names and types */
     const trd__placement *placement; /* NULL: one device */
-    char *text;        /* ends with a zero byte */
+    char *text;                      /* ends with a zero byte */
     size_t bytes, capacity;
     trd_status status;
     const trd_node *node; /* being lowered */

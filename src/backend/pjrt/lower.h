@@ -3,8 +3,8 @@
  *
  * The function @main takes an argument for each entry that is read, slots in order and entries in order
  * within a slot, and returns the program's outputs in the order of program->outputs. Where an output replaces
- * an entry that is also read, that argument carries tf.aliasing_output and is donated. On a mesh arguments and
- * results say where the rules put them. */
+ * an entry that is also read, that argument carries tf.aliasing_output and is donated. On a mesh arguments
+ * and results say where the rules put them. */
 #ifndef TRD_BACKEND_PJRT_LOWER_H
 #define TRD_BACKEND_PJRT_LOWER_H
 
@@ -24,8 +24,8 @@ typedef struct trd__pjrt_module {
     int node_count; /* of the lowered graph */
 } trd__pjrt_module;
 
-/* Lowers a private copy of the program, for the devices of placement (NULL: one). An op without a lowering and
- * without an expansion is TRD_UNSUPPORTED and named. */
+/* Lowers a private copy of the program, for the devices of placement (NULL: one). An op without a lowering
+ * and without an expansion is TRD_UNSUPPORTED and named. */
 trd_status trd__pjrt_lower(const trd__program *program, const trd__placement *placement,
                            trd__pjrt_module *module);
 void trd__pjrt_module_free(trd__pjrt_module *module); /* frees what it holds; safe on a zeroed one */

@@ -32,8 +32,8 @@ static const char *text_of(trd__emitter *e, const trd__sharding *sharding, int r
 {
     const char *dimensions = "";
     for (int d = 0; d < rank; d++)
-        dimensions = trd__hlo_text(e, "%s%s%s", dimensions, d ? ", " : "",
-                                   dimension(e, sharding, d, open >> d & 1u));
+        dimensions =
+            trd__hlo_text(e, "%s%s%s", dimensions, d ? ", " : "", dimension(e, sharding, d, open >> d & 1u));
     return trd__hlo_text(e, "<@mesh, [%s]>", dimensions);
 }
 

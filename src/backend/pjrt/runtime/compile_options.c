@@ -13,7 +13,7 @@ enum {
     BUILD_PARTITIONS = 5,
     BUILD_USE_SPMD = 6, /* splits the program over the partitions, */
     BUILD_ASSIGNMENT = 9,
-    BUILD_USE_SHARDY = 19, /* as Shardy's words in it say */
+    BUILD_USE_SHARDY = 19,   /* as Shardy's words in it say */
     ASSIGNMENT_REPLICAS = 1, /* of DeviceAssignmentProto */
     ASSIGNMENT_COMPUTATIONS = 2,
     ASSIGNMENT_DEVICES = 3,

@@ -1,8 +1,8 @@
 /* Runs under way: the plugin executes and tells when each device is done, the queue puts that into the order
  * of dispatch.
  *
- * Invariants: a ticket is done when its run is, on all devices, and all earlier ones are; the first failure is kept until reset.
- * One thread dispatches; the plugin's threads report. */
+ * Invariants: a ticket is done when its run is, on all devices, and all earlier ones are; the first failure
+ * is kept until reset. One thread dispatches; the plugin's threads report. */
 #ifndef TRD_BACKEND_PJRT_RUNTIME_QUEUE_H
 #define TRD_BACKEND_PJRT_RUNTIME_QUEUE_H
 
