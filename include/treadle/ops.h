@@ -138,10 +138,10 @@ TRD_API trd_value trd_swiglu(trd_builder *b, trd_value gate, trd_value up);
 /* x / (1 - rate) where an element is kept, else 0; it is kept with probability 1 - rate, which lies in (0,
  * 1]. Which elements are kept is a function of (seed, counter, site, place in x) alone, drawn from
  * Threefry-2x32 (Salmon et al. 2011): no mask is stored, and the gradient draws it again. counter () i32:
- * another one, other masks. site: tells apart the places of a model that share seed and counter. rate 0 is x
- * itself. Srivastava et al. 2014. */
-TRD_API trd_value trd_dropout(trd_builder *b, trd_value x, trd_value counter, double rate, uint64_t seed,
-                              int64_t site);
+ * another one, other masks. site () i32: tells apart the places of a model that share seed and counter. rate
+ * 0 is x itself. Srivastava et al. 2014. */
+TRD_API trd_value trd_dropout(trd_builder *b, trd_value x, trd_value counter, trd_value site, double rate,
+                              uint64_t seed);
 
 /* How a rotary embedding is stretched for longer sequences. */
 typedef enum trd_rope_scaling {

@@ -81,6 +81,9 @@ typedef struct trd__backend_table {
     /* Copies whole entries, host layout row-major; both wait for queued work that touches the set. */
     trd_status (*set_write)(trd__backend *backend, trd__set *set, int entry, const void *data);
     trd_status (*set_read)(trd__backend *backend, trd__set *set, int entry, void *data);
+    /* `bytes` bytes of an entry from `offset` on. */
+    trd_status (*set_read_part)(trd__backend *backend, trd__set *set, int entry, size_t offset, size_t bytes,
+                                void *data);
 
     trd_status (*compile)(trd__backend *backend, const trd__program *program,
                           const trd__compile_options *options,

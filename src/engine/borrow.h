@@ -10,7 +10,7 @@
 typedef struct trd__borrowed {
     const trd_model *model;
     trd__backend *backend;
-    trd__set *params; /* one entry per parameter, in the model's order; only ever read by a borrower */
+    trd__set *params; /* one entry a stack of the model; only ever read by a borrower */
     trd_dtype weight_dtype;
 } trd__borrowed;
 

@@ -47,17 +47,17 @@ static trd_handle handle_of(trd_engine *engine, int role, int entry)
 static trd_status create_tree(trd_engine *engine, int role)
 {
     trd__diagnostics *d = engine->diagnostics;
-    const trd__layout *layout = &engine->layout[role];
-    size_t count = (size_t)layout->count;
+    const trd__pieces *pieces = &engine->pieces[role];
+    size_t count = (size_t)pieces->count;
     d->tree[role] = trd__arena_alloc(engine->arena, count + 1, sizeof *d->tree[role]);
     d->index[role] = trd__arena_alloc(engine->arena, count + 1, sizeof *d->index[role]);
     if (!d->tree[role] || !d->index[role]) return TRD_NO_MEMORY;
-    for (int i = 0; i < layout->count; i++) {
+    for (int i = 0; i < pieces->count; i++) {
         d->tree[role][i] = handle_of(engine, role, i);
-        d->index[role][i] = (named){layout->entries[i].name, i};
+        d->index[role][i] = (named){pieces->items[i].name, i};
     }
     qsort(d->index[role], count, sizeof *d->index[role], by_name);
-    d->arrays += layout->count;
+    d->arrays += pieces->count;
     return TRD_OK;
 }
 
@@ -79,7 +79,7 @@ trd_status trd__diagnostics_create(trd_engine *engine)
 static int find(const trd_engine *engine, int role, const char *name)
 {
     named key = {name, 0};
-    const named *found = bsearch(&key, engine->diagnostics->index[role], (size_t)engine->layout[role].count,
+    const named *found = bsearch(&key, engine->diagnostics->index[role], (size_t)engine->pieces[role].count,
                                  sizeof key, by_name);
     return found ? found->entry : -1;
 }
@@ -89,15 +89,16 @@ static trd_status split(trd_engine *engine)
 {
     int count = 0;
     for (int role = 0; role < TRD__STATE_ROLES; role++)
-        for (int i = 0; i < engine->layout[role].count; i++) {
-            const trd__entry *expected = &engine->layout[role].entries[i];
-            int entry = find(engine, role, expected->name);
-            const trd__entry *found = entry < 0 ? NULL : &engine->state[role]->entries[entry];
-            if (!found || found->dtype != expected->dtype ||
-                !trd__shape_equal(&found->shape, &expected->shape))
-                return trd__fail(TRD_INTERNAL, "splitting the state: expected \"%s\", found %s",
-                                 expected->name, found ? "another dtype or shape" : "no such array");
-            engine->diagnostics->arguments[count++] = handle_of(engine, role, entry);
+        for (int i = 0; i < engine->pieces[role].count; i++) {
+            const trd__piece *piece = &engine->pieces[role].items[i];
+            const trd__entry *expected = &engine->layout[role].entries[piece->entry];
+            int found = find(engine, role, piece->name);
+            const trd__entry *entry = &engine->state[role]->entries[piece->entry];
+            if (found < 0 || entry->dtype != expected->dtype ||
+                !trd__shape_equal(&entry->shape, &expected->shape))
+                return trd__fail(TRD_INTERNAL, "splitting the state: expected \"%s\", found %s", piece->name,
+                                 found < 0 ? "no such array" : "another dtype or shape");
+            engine->diagnostics->arguments[count++] = handle_of(engine, role, found);
         }
     return TRD_OK;
 }
@@ -120,7 +121,7 @@ static trd_status publish(trd_engine *engine, trd__program_kind kind)
     TRD_TRY(trd__queue_drain(engine));
     for (int role = 0; role < TRD__STATE_ROLES; role++) {
         if (!(trd__program_access(engine, kind, role) & TRD__WRITE)) continue;
-        for (int i = 0; i < engine->layout[role].count; i++)
+        for (int i = 0; i < engine->pieces[role].count; i++)
             engine->diagnostics->tree[role][i] = handle_of(engine, role, i);
     }
     return TRD_OK;
@@ -136,7 +137,7 @@ static void hold(trd_engine *engine, const trd__flight *flight)
 {
     held *h = held_by(engine, flight);
     for (int role = 0; role < TRD__STATE_ROLES; role++)
-        for (int i = 0; i < engine->layout[role].count; i++)
+        for (int i = 0; i < engine->pieces[role].count; i++)
             *h++ = (held){handle_of(engine, role, i), flight->event};
 }
 
@@ -171,7 +172,7 @@ trd_status trd__trace_merge(trd__trace *trace, bool add)
     const trd_engine *engine = trace->engine;
     for (int i = 0; i < engine->layout[TRD__ROLE_GRADIENTS].count; i++) {
         bool sum = i >= engine->trainable_count;
-        unsigned flags = sum ? 0 : engine->model->parameters[engine->trainable[i]].flags;
+        unsigned flags = sum ? 0 : engine->model->stacks[engine->trainable[i]].one.flags;
         trd_value value = trd__trace_input(trace, TRD__ROLE_CONTRIBUTION, i);
         if (add && !flags)
             value = trd_accumulate(b, trd__trace_input(trace, TRD__ROLE_GRADIENTS, i), value);

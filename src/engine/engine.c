@@ -195,8 +195,9 @@ static trd_status choose_trainable(trd_engine *engine)
     engine->trainable = trd__arena_alloc(engine->arena, count + 1, sizeof *engine->trainable);
     trd_status status = frozen && engine->trainable ? TRD_OK : TRD_NO_MEMORY;
     if (status == TRD_OK) status = find_frozen(engine, frozen, frozen + count);
-    for (int i = 0; status == TRD_OK && i < engine->model->parameter_count; i++)
-        if (!frozen[i]) engine->trainable[engine->trainable_count++] = i;
+    if (status == TRD_OK) status = trd__model_by_stack(engine->model, "freeze", frozen, frozen + count);
+    for (int i = 0; status == TRD_OK && i < engine->model->stack_count; i++)
+        if (!frozen[count + (size_t)i]) engine->trainable[engine->trainable_count++] = i;
     trd__free(frozen);
     if (status == TRD_OK && count > 0 && engine->trainable_count == 0)
         return trd__fail(TRD_INVALID_ARGUMENT, "freeze: expected parameters to train, found all %zu frozen",

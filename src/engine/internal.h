@@ -106,6 +106,20 @@ typedef struct trd__layout {
     int count;
 } trd__layout;
 
+/* A tensor of the state as checkpoints and views have it: an entry, or a row of one that holds a weight of
+ * all layers (nn/model.h: stacks). */
+typedef struct trd__piece {
+    const char *name;
+    trd_dtype dtype;
+    trd_shape shape;
+    int entry;
+    int64_t row; /* -1: all of the entry */
+} trd__piece;
+typedef struct trd__pieces {
+    trd__piece *items;
+    int count;
+} trd__pieces;
+
 /* What the tracing of a loss leaves behind for the host. */
 typedef struct trd__aux_info {
     const char *name; /* interned, with the prefix */
@@ -242,14 +256,14 @@ struct trd_engine {
     char *config;         /* config.json text of the weights, NULL: from a preset */
     trd__weights *source; /* open until the parameters are filled */
     const trd__optimizer_type *optimizer;
-    double *decays; /* weight decay of each parameter */
-    int *trainable; /* number of the parameter that each gradient entry belongs to, in the table's order */
+    double *decays; /* weight decay of each stack */
+    int *trainable; /* number of the stack that each gradient entry belongs to, in the table's order */
     int trainable_count;
-    int *
-        first_state; /* optimizer entry of each trainable parameter's first state; behind them the scalars' */
+    int *first_state; /* optimizer entry of each trainable stack's first state; behind them the scalars' */
     trd__backend *backend;
 
     trd__layout layout[TRD__ROLE_COUNT]; /* inputs: empty, a family has them */
+    trd__pieces pieces[TRD__STATE_ROLES];
     trd__set *state[TRD__STATE_ROLES];
     uint64_t base_generation; /* of the parameters' set, at base_step */
     int64_t base_step;
@@ -291,7 +305,7 @@ struct trd_engine {
 
     trd__profiler *profiler;                    /* NULL: off */
     trd__saver *saver;                          /* NULL: checkpointing off */
-    const char **saved_names[TRD__STATE_ROLES]; /* tensor names in checkpoints, made on the first save */
+    const char **saved_names[TRD__STATE_ROLES]; /* pieces' names in checkpoints, made on the first save */
     trd__program_visitor visit; /* takes programs instead of the compiler; NULL: they are compiled */
     void *visit_user;
     bool finish_saved_step; /* the last checkpoint is inside a step: its end is saved whatever the period */
@@ -317,6 +331,21 @@ trd_status trd__layout_build(trd_engine *engine);
 uint64_t trd__layout_bytes(const trd__layout *layout);
 int trd__optimizer_entry(const trd_engine *engine, int extra); /* of TRD__OPT_*, -1 when not there */
 
+/* pieces.c */
+trd_status trd__pieces_build(trd_engine *engine); /* once the layouts are there */
+size_t trd__piece_bytes(const trd__piece *piece);
+/* How many pieces and entries of a role a checkpoint holds; middle: of one inside a step. The sums behind the
+ * gradients are not among them. */
+int trd__saved_pieces(const trd_engine *engine, trd__role role, bool middle);
+int trd__saved_entries(const trd_engine *engine, trd__role role, bool middle);
+trd_status trd__piece_read(trd_engine *engine, trd__role role, int i, void *data);
+trd_status trd__piece_write(trd_engine *engine, trd__role role, int i, const void *data);
+/* The array for piece i, of its shape and of any float dtype where the dtype is another. */
+typedef const trd_array *(*trd__piece_find)(const void *context, trd__role role, int i);
+/* Writes all saved pieces of a role, each entry once. */
+trd_status trd__pieces_write(trd_engine *engine, trd__role role, bool middle, trd__piece_find find,
+                             const void *context);
+
 /* loss_graph.c, update_graph.c, programs.c */
 typedef struct trd__trace {
     trd_engine *engine;
@@ -324,7 +353,6 @@ typedef struct trd__trace {
     trd__program *program;
     int slot[TRD__ROLE_COUNT]; /* -1: not bound */
     trd_inputs inputs;
-    trd_value *parameters;
     bool differentiated;
     int backward_end; /* nodes of the graph once all gradients are formed */
 } trd__trace;
@@ -417,8 +445,6 @@ trd_status trd__weights_load_model(trd_engine *engine);  /* model (and config) f
 trd_status trd__weights_fill(trd_engine *engine);        /* parameters loaded or drawn */
 trd_status trd__weights_fill_states(trd_engine *engine); /* the model's state as it begins */
 void trd__weights_release(trd_engine *engine);
-/* Writes an array of the entry's shape into entry i of a state set, converted where its dtype is another. */
-trd_status trd__state_write_array(trd_engine *engine, trd__role role, int i, const trd_array *array);
 
 /* profiler.c */
 /* X(name, text): what the host does, as a profile calls it. */

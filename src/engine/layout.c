@@ -1,7 +1,9 @@
-/* Layouts of the engine's sets, made from the model's parameter table before anything is compiled. Invariant:
- * parameter i is entry i of the parameters; the gradients hold one entry of each trainable parameter, in the
- * same order, and the optimizer all states of the first, then of the second; scalars come behind. Entry i of
- * the model state is the model's state i. */
+/* Layouts of the engine's sets, made from the model's stacks before anything is compiled (without scanned
+ * layers a stack is a parameter). Invariant: stack i is entry i of the parameters; the gradients hold one
+ * entry of each trainable stack, in the same order, and the optimizer all states of the first, then of the
+ * second; scalars come behind. Entry i of the model state is the model's state i. */
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/shape.h"
 #include "engine/internal.h"
@@ -10,10 +12,6 @@ static trd_status reserve(trd_engine *engine, trd__role role, size_t count)
 {
     trd__layout *layout = &engine->layout[role];
     layout->entries = trd__arena_alloc(engine->arena, count, sizeof *layout->entries);
-    if (role < TRD__STATE_ROLES) {
-        engine->saved_names[role] = trd__arena_alloc(engine->arena, count, sizeof(char *));
-        if (!engine->saved_names[role]) return TRD_NO_MEMORY;
-    }
     return layout->entries ? TRD_OK : TRD_NO_MEMORY;
 }
 
@@ -24,35 +22,38 @@ static trd__entry *add(trd__layout *layout, const char *name, trd_dtype dtype, t
     return entry;
 }
 
-static void add_state(trd__layout *layout, const char *name, const trd__optimizer_state *state)
+static void add_like(trd__layout *layout, const trd__stack *stack, trd_dtype dtype)
 {
-    trd__entry *entry = add(layout, name, state->dtype, state->shape);
-    for (int axis = 0; axis < state->shape.rank; axis++) entry->axes[axis] = state->axes[axis];
+    trd__entry *entry = add(layout, stack->one.name, dtype, trd__shape_scalar());
+    entry->shape = trd__stack_shape(stack, entry->axes);
 }
 
-static void add_like(trd__layout *layout, const trd__parameter *p, trd_dtype dtype)
+/* A state of the optimizer, which knows one layer, for all rows of the stack. */
+static void add_state(trd__layout *layout, const char *name, const trd__stack *stack,
+                      const trd__optimizer_state *state)
 {
-    trd__optimizer_state own = trd__optimizer_state_like(p, p->name, dtype);
-    add_state(layout, p->name, &own);
+    trd__stack all = {.one = {.name = name, .shape = state->shape}, .layers = stack->layers};
+    memcpy(all.one.axes, state->axes, sizeof all.one.axes);
+    add_like(layout, &all, state->dtype);
 }
 
 static trd_status build_parameters(trd_engine *engine)
 {
     const trd_model *model = engine->model;
-    TRD_TRY(reserve(engine, TRD__ROLE_PARAMS, (size_t)model->parameter_count));
-    for (int i = 0; i < model->parameter_count; i++)
-        add_like(&engine->layout[TRD__ROLE_PARAMS], &model->parameters[i], engine->options.weight_dtype);
+    TRD_TRY(reserve(engine, TRD__ROLE_PARAMS, (size_t)model->stack_count));
+    for (int i = 0; i < model->stack_count; i++)
+        add_like(&engine->layout[TRD__ROLE_PARAMS], &model->stacks[i], engine->options.weight_dtype);
     return TRD_OK;
 }
 
 static trd_status build_gradients(trd_engine *engine)
 {
-    const trd__parameter *parameters = engine->model->parameters;
     TRD_TRY(reserve(engine, TRD__ROLE_GRADIENTS, (size_t)engine->trainable_count + TRD__SUM_COUNT));
     for (int i = 0; i < engine->trainable_count; i++) {
-        const trd__parameter *p = &parameters[engine->trainable[i]];
-        trd_dtype dtype = p->flags ? engine->options.weight_dtype : engine->options.grad_dtype;
-        add_like(&engine->layout[TRD__ROLE_GRADIENTS], p, dtype); /* a value that is taken is not rounded */
+        const trd__stack *stack = &engine->model->stacks[engine->trainable[i]];
+        bool taken = stack->one.flags != 0; /* and then not rounded */
+        add_like(&engine->layout[TRD__ROLE_GRADIENTS], stack,
+                 taken ? engine->options.weight_dtype : engine->options.grad_dtype);
     }
     static const char *const sums[TRD__SUM_COUNT] = {"denominator", "loss_sum", "sum_of_means",
                                                      "nonempty_micro_batches"};
@@ -61,16 +62,16 @@ static trd_status build_gradients(trd_engine *engine)
     return TRD_OK;
 }
 
-static trd_status add_states(trd_engine *engine, const trd__parameter *p)
+static trd_status add_states(trd_engine *engine, const trd__stack *stack)
 {
-    if (p->flags) return TRD_OK; /* it takes a value: the optimizer has no part in it */
+    if (stack->one.flags) return TRD_OK; /* it takes a value: the optimizer has no part in it */
     trd__optimizer_state states[TRD__OPTIMIZER_STATES];
     const trd__optimizer_type *type = engine->optimizer;
-    int count = type->states ? type->states(&engine->options.optimizer, p, states) : 0;
+    int count = type->states ? type->states(&engine->options.optimizer, &stack->one, states) : 0;
     for (int k = 0; k < count; k++) {
-        const char *name = trd__arena_format(engine->arena, "%s.%s", p->name, states[k].name);
+        const char *name = trd__arena_format(engine->arena, "%s.%s", stack->one.name, states[k].name);
         if (!name) return TRD_NO_MEMORY;
-        add_state(&engine->layout[TRD__ROLE_OPTIMIZER], name, &states[k]);
+        add_state(&engine->layout[TRD__ROLE_OPTIMIZER], name, stack, &states[k]);
     }
     return TRD_OK;
 }
@@ -84,7 +85,7 @@ static trd_status build_optimizer(trd_engine *engine)
     TRD_TRY(reserve(engine, TRD__ROLE_OPTIMIZER, count * TRD__OPTIMIZER_STATES + TRD__OPT_EXTRA_COUNT));
     for (int i = 0; i < engine->trainable_count; i++) {
         engine->first_state[i] = layout->count;
-        TRD_TRY(add_states(engine, &engine->model->parameters[engine->trainable[i]]));
+        TRD_TRY(add_states(engine, &engine->model->stacks[engine->trainable[i]]));
     }
     engine->first_state[count] = layout->count;
     add(layout, "count", TRD_F64, trd__shape_scalar());
@@ -131,7 +132,8 @@ trd_status trd__layout_build(trd_engine *engine)
     TRD_TRY(build_optimizer(engine));
     TRD_TRY(build_model_state(engine));
     engine->layout[TRD__ROLE_CONTRIBUTION] = engine->layout[TRD__ROLE_GRADIENTS];
-    return build_small(engine);
+    TRD_TRY(build_small(engine));
+    return trd__pieces_build(engine);
 }
 
 uint64_t trd__layout_bytes(const trd__layout *layout)

@@ -50,16 +50,18 @@ static trd_status bind_inputs(trd__trace *trace, bool training)
     const trd_model *model = trace->engine->model;
     const trd__family *family = trace->family;
     trd__arena *arena = b->graph.arena;
-    trace->parameters = trd__arena_alloc(arena, (size_t)model->parameter_count, sizeof *trace->parameters);
+    trd_value *parameters = trd__arena_alloc(arena, (size_t)model->parameter_count, sizeof *parameters);
+    trd_value *stacks = trd__arena_alloc(arena, (size_t)model->stack_count, sizeof *stacks);
     trd__named_value *named = trd__arena_alloc(arena, (size_t)family->inputs.count, sizeof *named);
-    if (!trace->parameters || !named) return TRD_NO_MEMORY;
-    for (int i = 0; i < model->parameter_count; i++)
-        trace->parameters[i] = trd__trace_input(trace, TRD__ROLE_PARAMS, i);
+    if (!parameters || !stacks || !named) return TRD_NO_MEMORY;
+    for (int i = 0; i < model->stack_count; i++) stacks[i] = trd__trace_input(trace, TRD__ROLE_PARAMS, i);
+    trd__model_unstack(b, model, stacks, false, parameters);
     for (int i = 0; i < family->inputs.count; i++)
         named[i] =
             (trd__named_value){family->inputs.entries[i].name, trd__trace_input(trace, TRD__ROLE_INPUTS, i)};
     trace->inputs = (trd_inputs){.dtype = trace->engine->options.dtype,
-                                 .parameters = trace->parameters,
+                                 .parameters = parameters,
+                                 .stacks = stacks,
                                  .named = named,
                                  .named_count = family->inputs.count,
                                  .constants = family->constants,
@@ -143,7 +145,7 @@ static trd_value traced_result(const trd__trace *trace, int entry)
 static trd_value accumulator(trd__trace *trace, bool accumulate, int i)
 {
     const trd__entry *entry = &trace->engine->layout[TRD__ROLE_GRADIENTS].entries[i];
-    bool overwritten = trace->engine->model->parameters[trace->engine->trainable[i]].flags != 0;
+    bool overwritten = trace->engine->model->stacks[trace->engine->trainable[i]].one.flags != 0;
     if (accumulate && !overwritten) return trd__trace_input(trace, TRD__ROLE_GRADIENTS, i);
     return trd_constant_fill(trace->program->builder, entry->dtype, entry->shape, 0.0);
 }
@@ -165,7 +167,7 @@ static trd_status add_gradients(trd__trace *trace, bool accumulate, trd_value lo
     for (int i = 0; i < trace->program->output_count; i++)
         trace->program->outputs[i].value = trd__autodiff_current(b, trace->program->outputs[i].value);
     for (int i = 0; i < count; i++) {
-        unsigned flags = engine->model->parameters[engine->trainable[i]].flags;
+        unsigned flags = engine->model->stacks[engine->trainable[i]].one.flags;
         results[i] = gradients[i].result;
         if (accumulate && (flags & TRD_PARAM_OVERWRITE_MAX))
             results[i] = trd_max(b, trd__trace_input(trace, TRD__ROLE_GRADIENTS, i), results[i]);

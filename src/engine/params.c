@@ -65,7 +65,18 @@ static trd_status check_shapes(const trd_model *model, const trd__origin *origin
     return TRD_OK;
 }
 
-trd_status trd__params_fill_with(trd__backend *backend, trd__set *set, trd__params_make make, void *context)
+static trd_status make_stack(const trd__stack *stack, trd_dtype dtype, trd__params_make make, void *context,
+                             char *out)
+{
+    size_t bytes = trd__tensor_bytes(&stack->one.shape, dtype);
+    int64_t rows = stack->layers ? stack->layers : 1;
+    for (int64_t row = 0; row < rows; row++)
+        TRD_TRY(make(context, stack->first + (int)row * stack->stride, dtype, out + (size_t)row * bytes));
+    return TRD_OK;
+}
+
+trd_status trd__params_fill_with(trd__backend *backend, trd__set *set, const trd_model *model,
+                                 trd__params_make make, void *context)
 {
     size_t largest = 0;
     for (int i = 0; i < set->entry_count; i++) {
@@ -76,7 +87,7 @@ trd_status trd__params_fill_with(trd__backend *backend, trd__set *set, trd__para
     if (!buffer) return TRD_NO_MEMORY;
     trd_status status = TRD_OK;
     for (int i = 0; status == TRD_OK && i < set->entry_count; i++) {
-        status = make(context, i, buffer);
+        status = make_stack(&model->stacks[i], set->entries[i].dtype, make, context, buffer);
         if (status == TRD_OK) status = backend->table->set_write(backend, set, i, buffer);
     }
     trd__unmap(buffer, largest);
@@ -84,26 +95,26 @@ trd_status trd__params_fill_with(trd__backend *backend, trd__set *set, trd__para
 }
 
 typedef struct reading {
-    const trd__set *set;
+    const trd_model *model;
     const trd__origin *origin;
 } reading;
 
-static trd_status read_tensor(void *context, int i, void *out)
+static trd_status read_tensor(void *context, int i, trd_dtype dtype, void *out)
 {
     const reading *r = context;
-    const trd__entry *entry = &r->set->entries[i];
+    const char *name = r->model->parameters[i].name;
     trd_array array;
-    if (!trd__origin_find(r->origin, entry->name, &array) || !array.data)
-        return trd__weights_read(r->origin->weights, entry->name, entry->dtype, out);
-    trd__convert(array.dtype, array.data, entry->dtype, out, (size_t)trd__shape_count(&array.shape));
+    if (!trd__origin_find(r->origin, name, &array) || !array.data)
+        return trd__weights_read(r->origin->weights, name, dtype, out);
+    trd__convert(array.dtype, array.data, dtype, out, (size_t)trd__shape_count(&array.shape));
     return TRD_OK;
 }
 
 trd_status trd__params_fill(trd__backend *backend, trd__set *set, const trd_model *model,
                             const trd__origin *origin)
 {
-    reading r = {set, origin};
+    reading r = {model, origin};
     TRD_TRY(check_names(model, origin));
     TRD_TRY(check_shapes(model, origin));
-    return trd__params_fill_with(backend, set, read_tensor, &r);
+    return trd__params_fill_with(backend, set, model, read_tensor, &r);
 }

@@ -189,11 +189,15 @@ void trd__saver_free(trd_engine *engine)
     engine->saver = NULL;
 }
 
-/* Sets of a snapshot, and how many entries of each. The sums behind the gradients travel in the JSON. */
-static int saved_entries(const trd_engine *engine, int role)
+/* The sums behind the gradients travel in the JSON. */
+static int saved_pieces(const trd_engine *engine, trd__role role)
 {
-    if (role == TRD__ROLE_GRADIENTS) return engine->micro_step ? engine->trainable_count : 0;
-    return engine->layout[role].count;
+    return trd__saved_pieces(engine, role, engine->micro_step > 0);
+}
+
+static int saved_entries(const trd_engine *engine, trd__role role)
+{
+    return trd__saved_entries(engine, role, engine->micro_step > 0);
 }
 
 const char *trd__saved_name(trd__role role, const char *entry, char *text, size_t bytes)
@@ -203,49 +207,80 @@ const char *trd__saved_name(trd__role role, const char *entry, char *text, size_
     return text;
 }
 
-static size_t saved_bytes(const trd_array *array)
+/* Of an entry in a snapshot. Its pieces are parts of it. */
+static size_t saved_bytes(const trd__entry *entry)
 {
-    size_t bytes = trd__tensor_bytes(&array->shape, array->dtype);
-    return (bytes + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
+    return (trd__entry_bytes(entry) + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
 }
 
-/* Names, types and places of everything; names lie in the arena. */
+/* Names and types of everything; names lie in the arena. */
 static trd_status list_arrays(trd_engine *engine, snapshot *s)
 {
     size_t count = 0;
     char text[512];
-    for (int role = 0; role < TRD__STATE_ROLES; role++) count += (size_t)saved_entries(engine, role);
+    for (trd__role role = 0; role < TRD__STATE_ROLES; role++) count += (size_t)saved_pieces(engine, role);
     s->arrays = trd__calloc(count, sizeof *s->arrays);
     if (!s->arrays) return TRD_NO_MEMORY;
-    for (int role = 0; role < TRD__STATE_ROLES; role++)
-        for (int i = 0; i < saved_entries(engine, role); i++) {
-            const trd__entry *entry = &engine->layout[role].entries[i];
+    for (trd__role role = 0; role < TRD__STATE_ROLES; role++)
+        for (int i = 0; i < saved_pieces(engine, role); i++) {
+            const trd__piece *piece = &engine->pieces[role].items[i];
             trd_array *array = &s->arrays[s->count++];
             *array = (trd_array){
-                .name = engine->saved_names[role][i], .dtype = entry->dtype, .shape = entry->shape};
-            if (!array->name) {
-                trd__saved_name(role, entry->name, text, sizeof text);
-                array->name = engine->saved_names[role][i] = trd__arena_strdup(engine->arena, text);
-                if (!array->name) return TRD_NO_MEMORY;
-            }
-            s->bytes += saved_bytes(array);
+                .name = engine->saved_names[role][i], .dtype = piece->dtype, .shape = piece->shape};
+            if (array->name) continue;
+            trd__saved_name(role, piece->name, text, sizeof text);
+            array->name = engine->saved_names[role][i] = trd__arena_strdup(engine->arena, text);
+            if (!array->name) return TRD_NO_MEMORY;
         }
     return TRD_OK;
 }
 
-static trd_status copy_state(trd_engine *engine, snapshot *s)
+/* Copies a role's entries to memory; places[i] is where entry i is then. */
+static trd_status copy_entries(trd_engine *engine, trd__role role, char *memory, char **places)
 {
     const trd__backend_table *table = engine->backend->table;
+    for (int i = 0; i < saved_entries(engine, role); i++) {
+        trd_status status = table->set_read(engine->backend, engine->state[role], i, memory);
+        if (status != TRD_OK) return trd__engine_fail(engine, status, "reading state for a checkpoint");
+        places[i] = memory;
+        memory += saved_bytes(&engine->layout[role].entries[i]);
+    }
+    return TRD_OK;
+}
+
+/* The same, and points the arrays of the role's pieces into the copy. */
+static trd_status copy_role(trd_engine *engine, trd__role role, char *memory, trd_array *arrays)
+{
+    char **places = trd__calloc((size_t)saved_entries(engine, role) + 1, sizeof *places);
+    trd_status status = places ? copy_entries(engine, role, memory, places) : TRD_NO_MEMORY;
+    for (int i = 0; status == TRD_OK && i < saved_pieces(engine, role); i++) {
+        const trd__piece *piece = &engine->pieces[role].items[i];
+        size_t row = piece->row < 0 ? 0 : (size_t)piece->row;
+        arrays[i].data = places[piece->entry] + row * trd__piece_bytes(piece);
+    }
+    trd__free(places);
+    return status;
+}
+
+static uint64_t role_bytes(const trd_engine *engine, trd__role role)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < saved_entries(engine, role); i++)
+        bytes += saved_bytes(&engine->layout[role].entries[i]);
+    return bytes;
+}
+
+static trd_status copy_state(trd_engine *engine, snapshot *s)
+{
+    s->bytes = (size_t)trd__snapshot_bytes(engine);
     TRD_TRY(reserve(engine->saver, s->bytes));
     char *at = engine->saver->memory;
-    size_t n = 0;
-    for (int role = 0; role < TRD__STATE_ROLES; role++)
-        for (int i = 0; i < saved_entries(engine, role); i++, n++) {
-            trd_status status = table->set_read(engine->backend, engine->state[role], i, at);
-            if (status != TRD_OK) return trd__engine_fail(engine, status, "reading state for a checkpoint");
-            s->arrays[n].data = at;
-            at += saved_bytes(&s->arrays[n]);
-        }
+    trd_array *arrays = s->arrays;
+    for (trd__role role = 0; role < TRD__STATE_ROLES; role++) {
+        TRD_TRY(copy_role(engine, role, at, arrays));
+        at += role_bytes(engine, role);
+        arrays += saved_pieces(engine, role);
+    }
     return TRD_OK;
 }
 
@@ -294,11 +329,7 @@ void trd__saver_restored(trd_engine *engine)
 uint64_t trd__snapshot_bytes(const trd_engine *engine)
 {
     uint64_t bytes = 0;
-    for (int role = 0; role < TRD__STATE_ROLES; role++)
-        for (int i = 0; i < saved_entries(engine, role); i++) {
-            const trd__entry *entry = &engine->layout[role].entries[i];
-            bytes += saved_bytes(&(trd_array){.dtype = entry->dtype, .shape = entry->shape});
-        }
+    for (trd__role role = 0; role < TRD__STATE_ROLES; role++) bytes += role_bytes(engine, role);
     return bytes;
 }
 

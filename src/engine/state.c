@@ -120,17 +120,22 @@ static trd_status check_fingerprint(const trd_engine *engine, trd__json root)
     return o->compare_fingerprint(o->compare_user, fingerprint, o->fingerprint);
 }
 
-static int restored_entries(const trd_engine *engine, const saved *s, int role)
+static int restored_pieces(const trd_engine *engine, const saved *s, trd__role role)
 {
-    if (role == TRD__ROLE_GRADIENTS) return s->micro_step ? engine->trainable_count : 0;
-    return engine->layout[role].count;
+    return trd__saved_pieces(engine, role, s->micro_step > 0);
 }
 
-static const trd_array *find_saved(const trd_engine *engine, const trd__stored *stored, int role, int i)
+typedef struct restored {
+    const trd_engine *engine;
+    const trd__stored *stored;
+} restored;
+
+static const trd_array *find_saved(const void *context, trd__role role, int i)
 {
+    const restored *from = context;
+    const char *piece = from->engine->pieces[role].items[i].name;
     char name[512];
-    return trd__stored_find(stored,
-                            trd__saved_name(role, engine->layout[role].entries[i].name, name, sizeof name));
+    return trd__stored_find(from->stored, trd__saved_name(role, piece, name, sizeof name));
 }
 
 /* Tensors that do not fit, for one message: the first are named, all are counted. */
@@ -164,31 +169,32 @@ static const char *type_text(trd_dtype dtype, const trd_shape *shape, char *text
 }
 
 /* Accumulators of another grad_dtype are converted. */
-static bool fits(int role, const trd__entry *entry, const trd_array *array)
+static bool fits(trd__role role, const trd__piece *piece, const trd_array *array)
 {
     bool float_gradient =
         role == TRD__ROLE_GRADIENTS && (array->dtype == TRD_F32 || array->dtype == TRD_BF16);
-    return (array->dtype == entry->dtype || float_gradient) && trd__shape_equal(&array->shape, &entry->shape);
+    return (array->dtype == piece->dtype || float_gradient) && trd__shape_equal(&array->shape, &piece->shape);
 }
 
-static void compare_entry(const trd_engine *engine, const trd__stored *stored, int role, int i, misfits *m)
+static void compare_piece(const trd_engine *engine, const trd__stored *stored, trd__role role, int i,
+                          misfits *m)
 {
     enum { TEXT = TRD__SHAPE_TEXT + 32 };
-    const trd__entry *entry = &engine->layout[role].entries[i];
+    const trd__piece *piece = &engine->pieces[role].items[i];
     char name[512], want[TEXT], have[TEXT];
-    trd__saved_name(role, entry->name, name, sizeof name);
+    trd__saved_name(role, piece->name, name, sizeof name);
     const trd_array *array = trd__stored_find(stored, name);
-    if (array && fits(role, entry, array)) return;
-    add_misfit(m, name, type_text(entry->dtype, &entry->shape, want, sizeof want),
+    if (array && fits(role, piece, array)) return;
+    add_misfit(m, name, type_text(piece->dtype, &piece->shape, want, sizeof want),
                array ? type_text(array->dtype, &array->shape, have, sizeof have) : "none");
 }
 
 static bool is_expected(const trd_engine *engine, const saved *s, const char *name)
 {
     char expected[512];
-    for (int role = 0; role < TRD__STATE_ROLES; role++)
-        for (int i = 0; i < restored_entries(engine, s, role); i++)
-            if (strcmp(name, trd__saved_name(role, engine->layout[role].entries[i].name, expected,
+    for (trd__role role = 0; role < TRD__STATE_ROLES; role++)
+        for (int i = 0; i < restored_pieces(engine, s, role); i++)
+            if (strcmp(name, trd__saved_name(role, engine->pieces[role].items[i].name, expected,
                                              sizeof expected)) == 0)
                 return true;
     return false;
@@ -199,9 +205,9 @@ static trd_status check_tensors(const trd_engine *engine, const trd__stored *sto
     misfits m = {.count = 0};
     size_t expected = 0;
     char have[TRD__SHAPE_TEXT + 32];
-    for (int role = 0; role < TRD__STATE_ROLES; role++)
-        for (int i = 0; i < restored_entries(engine, s, role); i++, expected++)
-            compare_entry(engine, stored, role, i, &m);
+    for (trd__role role = 0; role < TRD__STATE_ROLES; role++)
+        for (int i = 0; i < restored_pieces(engine, s, role); i++, expected++)
+            compare_piece(engine, stored, role, i, &m);
     if (m.count == 0 && expected == trd__stored_count(stored)) return TRD_OK;
     for (size_t i = 0; i < trd__stored_count(stored); i++) {
         const trd_array *array = trd__stored_at(stored, i);
@@ -233,17 +239,17 @@ static trd_status write_sums(trd_engine *engine, const trd__saved_metrics *s)
 static trd_status write_sets(trd_engine *engine, const trd__stored *stored, const saved *s)
 {
     if (s->micro_step) TRD_TRY(trd__engine_reserve_gradients(engine));
-    for (int role = 0; role < TRD__STATE_ROLES; role++)
-        for (int i = 0; i < restored_entries(engine, s, role); i++)
-            TRD_TRY(trd__state_write_array(engine, role, i, find_saved(engine, stored, role, i)));
+    const restored from = {engine, stored};
+    for (trd__role role = 0; role < TRD__STATE_ROLES; role++)
+        TRD_TRY(trd__pieces_write(engine, role, s->micro_step > 0, find_saved, &from));
     return s->micro_step ? write_sums(engine, &s->metrics) : TRD_OK;
 }
 
 static void warn_converted(const trd_engine *engine, const trd__stored *stored, const saved *s)
 {
-    if (!s->micro_step || restored_entries(engine, s, TRD__ROLE_GRADIENTS) == 0) return;
+    if (!s->micro_step || restored_pieces(engine, s, TRD__ROLE_GRADIENTS) == 0) return;
     trd_dtype now = engine->layout[TRD__ROLE_GRADIENTS].entries[0].dtype;
-    trd_dtype before = find_saved(engine, stored, TRD__ROLE_GRADIENTS, 0)->dtype;
+    trd_dtype before = find_saved(&(restored){engine, stored}, TRD__ROLE_GRADIENTS, 0)->dtype;
     if (before != now)
         trd__log(&engine->options.log, TRD_LOG_WARNING,
                  "restoring: the gradients of the unfinished step are %s and are converted to grad_dtype %s; "

@@ -29,7 +29,7 @@ static trd_value sum_of_squares(const update *u, const trd_value *gradients)
     const trd_engine *engine = u->trace->engine;
     trd_value sum = f64(u, 0.0);
     for (int i = 0; i < engine->trainable_count; i++)
-        if (!engine->model->parameters[engine->trainable[i]].flags)
+        if (!engine->model->stacks[engine->trainable[i]].one.flags)
             sum = trd_add(u->b, sum, trd_sum_squares(u->b, gradients[i]));
     return sum;
 }
@@ -109,7 +109,7 @@ static trd_value recomputed_norm(const update *u, const trd_value *gradients)
     const trd_engine *engine = u->trace->engine;
     trd_value sum = f64(u, 0.0);
     for (int i = 0; i < engine->trainable_count; i++)
-        if (!engine->model->parameters[engine->trainable[i]].flags)
+        if (!engine->model->stacks[engine->trainable[i]].one.flags)
             sum = trd_add(u->b, sum, trd_sum_squares(u->b, final_gradient(u, gradients[i])));
     return trd_sqrt(u->b, sum);
 }
@@ -165,7 +165,7 @@ static void update_parameter(const update *u, int i, trd_value accumulated)
     trd_engine *engine = u->trace->engine;
     int number = engine->trainable[i], first = engine->first_state[i];
     int states = engine->first_state[i + 1] - first;
-    trd__parameter_update one = {.info = &engine->model->parameters[number],
+    trd__parameter_update one = {.info = &engine->model->stacks[number].one,
                                  .decay = engine->decays[number],
                                  .parameter = trd__trace_input(u->trace, TRD__ROLE_PARAMS, number)};
     if (one.info->flags) {

@@ -8,9 +8,9 @@ static trd_status check_view(trd_view view, int i)
 {
     trd_engine *engine = view.engine;
     TRD_TRY(trd__engine_check(engine));
-    if (i < 0 || i >= engine->layout[view.set].count)
+    if (i < 0 || i >= engine->pieces[view.set].count)
         return trd__fail(TRD_INVALID_ARGUMENT, "reading a view: expected entry 0 to %d, found %d",
-                         engine->layout[view.set].count - 1, i);
+                         engine->pieces[view.set].count - 1, i);
     if (view.set == TRD__ROLE_GRADIENTS && engine->micro_step == 0)
         return trd__fail(TRD_STATE, "reading gradients: expected accumulated micro-batches, found none; call "
                                     "fwd_bwd first");
@@ -39,21 +39,21 @@ trd_view trd_engine_model_state(trd_engine *engine)
 
 int trd_view_count(trd_view view)
 {
-    return view.engine->layout[view.set].count;
+    return view.engine->pieces[view.set].count;
 }
 
 trd_array trd_view_describe(trd_view view, int i)
 {
     if (i < 0 || i >= trd_view_count(view)) return (trd_array){.name = ""};
-    const trd__entry *entry = &view.engine->layout[view.set].entries[i];
-    return (trd_array){.name = entry->name, .dtype = entry->dtype, .shape = entry->shape};
+    const trd__piece *piece = &view.engine->pieces[view.set].items[i];
+    return (trd_array){.name = piece->name, .dtype = piece->dtype, .shape = piece->shape};
 }
 
 int trd_view_find(trd_view view, const char *name)
 {
-    const trd__layout *layout = &view.engine->layout[view.set];
-    for (int i = 0; name && i < layout->count; i++)
-        if (strcmp(layout->entries[i].name, name) == 0) return i;
+    const trd__pieces *pieces = &view.engine->pieces[view.set];
+    for (int i = 0; name && i < pieces->count; i++)
+        if (strcmp(pieces->items[i].name, name) == 0) return i;
     return -1;
 }
 
@@ -61,7 +61,7 @@ trd_status trd_view_read(trd_view view, int i, void *data)
 {
     trd_engine *engine = view.engine;
     TRD_TRY(check_view(view, i));
-    trd_status status = engine->backend->table->set_read(engine->backend, engine->state[view.set], i, data);
+    trd_status status = trd__piece_read(engine, (trd__role)view.set, i, data);
     return status == TRD_OK ? TRD_OK : trd__engine_fail(engine, status, "reading state");
 }
 
@@ -77,7 +77,7 @@ trd_status trd_view_write(trd_view view, int i, const void *data)
     TRD_TRY(check_view(view, i));
     TRD_TRY(trd__queue_flush(engine));
     trd__set *set = engine->state[view.set];
-    trd_status status = engine->backend->table->set_write(engine->backend, set, i, data);
+    trd_status status = trd__piece_write(engine, (trd__role)view.set, i, data);
     if (status != TRD_OK) return trd__engine_fail(engine, status, "writing state");
     set->generation++;
     engine->dirty = true;

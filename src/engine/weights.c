@@ -96,16 +96,16 @@ typedef struct drawing {
     trd__pool *pool;
 } drawing;
 
-static trd_status draw_parameter(void *context, int i, void *out)
+static trd_status draw_parameter(void *context, int i, trd_dtype dtype, void *out)
 {
     const drawing *all = context;
     const trd_engine *engine = all->engine;
-    const trd__entry *entry = &engine->layout[TRD__ROLE_PARAMS].entries[i];
-    draw d = {.parameter = &engine->model->parameters[i],
-              .dtype = entry->dtype,
+    const trd__parameter *p = &engine->model->parameters[i];
+    draw d = {.parameter = p,
+              .dtype = dtype,
               .seed = engine->options.init_weights_seed,
-              .stream = trd__rng_stream(entry->name),
-              .count = trd__shape_count(&entry->shape),
+              .stream = trd__rng_stream(p->name),
+              .count = trd__shape_count(&p->shape),
               .out = out};
     trd__pool_run(all->pool, run_draw, &d);
     return TRD_OK;
@@ -118,7 +118,8 @@ static trd_status draw_all(trd_engine *engine)
     drawing all = {.engine = engine};
     int workers = engine->model->info.parameters < CHUNK * 64 ? 1 : backend->table->stats(backend).workers;
     TRD_TRY(trd__pool_create(workers, &all.pool));
-    trd_status status = trd__params_fill_with(backend, engine->state[TRD__ROLE_PARAMS], draw_parameter, &all);
+    trd_status status =
+        trd__params_fill_with(backend, engine->state[TRD__ROLE_PARAMS], engine->model, draw_parameter, &all);
     trd__pool_free(all.pool);
     return status;
 }
@@ -160,7 +161,7 @@ static trd_status copy_parameters(trd_engine *engine, char *memory, trd_array *a
         arrays[i] = trd_view_describe(view, i);
         arrays[i].data = memory;
         TRD_TRY(trd_view_read(view, i, memory));
-        memory += trd__entry_bytes(&engine->layout[TRD__ROLE_PARAMS].entries[i]);
+        memory += trd__piece_bytes(&engine->pieces[TRD__ROLE_PARAMS].items[i]);
     }
     return TRD_OK;
 }
@@ -171,33 +172,19 @@ trd_status trd_engine_export(trd_engine *engine, const char *folder, trd_dtype d
     if (!folder) return trd__fail(TRD_INVALID_ARGUMENT, "exporting: expected a folder, found NULL");
     char *made = NULL;
     if (!engine->config) TRD_TRY(trd_model_to_json(engine->model, trd_dtype_name(dtype), &made));
-    const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];
-    size_t bytes = (size_t)trd__layout_bytes(layout);
+    size_t count = (size_t)engine->pieces[TRD__ROLE_PARAMS].count;
+    size_t bytes = (size_t)trd__layout_bytes(&engine->layout[TRD__ROLE_PARAMS]);
     char *memory = trd__map(bytes);
-    trd_array *arrays = trd__calloc((size_t)layout->count, sizeof *arrays);
+    trd_array *arrays = trd__calloc(count, sizeof *arrays);
     trd_status status = memory && arrays ? copy_parameters(engine, memory, arrays) : TRD_NO_MEMORY;
     if (status == TRD_OK) {
         trd__hub_export_options options = {.config = engine->config ? engine->config : made,
                                            .dtype = dtype,
                                            .source = engine->options.load_parameters_path};
-        status = trd__hub_export(folder, arrays, (size_t)layout->count, &options);
+        status = trd__hub_export(folder, arrays, count, &options);
     }
     trd__free(arrays);
     trd__unmap(memory, bytes);
     trd__free(made);
-    return status;
-}
-
-trd_status trd__state_write_array(trd_engine *engine, trd__role role, int i, const trd_array *array)
-{
-    const trd__entry *entry = &engine->layout[role].entries[i];
-    const trd__backend_table *table = engine->backend->table;
-    if (array->dtype == entry->dtype)
-        return table->set_write(engine->backend, engine->state[role], i, array->data);
-    void *data = trd__alloc(trd__entry_bytes(entry), 1);
-    if (!data) return TRD_NO_MEMORY;
-    trd__convert(array->dtype, array->data, entry->dtype, data, (size_t)trd__shape_count(&entry->shape));
-    trd_status status = table->set_write(engine->backend, engine->state[role], i, data);
-    trd__free(data);
     return status;
 }

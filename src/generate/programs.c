@@ -53,9 +53,11 @@ static trd_status trace(const trd_generator *g, bool logits, trd__program *p)
     int layers = (int)model->info.layers;
     trd_value *parameters =
         trd__arena_alloc(b->graph.arena, (size_t)model->parameter_count + 1, sizeof *parameters);
+    trd_value *stacks = trd__arena_alloc(b->graph.arena, (size_t)model->stack_count + 1, sizeof *stacks);
     trd_value *cached = trd__arena_alloc(b->graph.arena, 2 * (size_t)layers + 1, sizeof *cached);
-    if (!parameters || !cached) return TRD_NO_MEMORY;
-    for (int i = 0; i < model->parameter_count; i++) parameters[i] = trd__program_input(p, SLOT_PARAMS, i);
+    if (!parameters || !stacks || !cached) return TRD_NO_MEMORY;
+    for (int i = 0; i < model->stack_count; i++) stacks[i] = trd__program_input(p, SLOT_PARAMS, i);
+    trd__model_unstack(b, model, stacks, true, parameters); /* each layer has a cache of its own */
     for (int i = 0; i < 2 * layers; i++) cached[i] = trd__program_input(p, SLOT_CACHE, i);
     trd_value inputs[TRD__FEED_COUNT];
     for (int i = 0; i < TRD__FEED_COUNT; i++) inputs[i] = trd__program_input(p, SLOT_INPUTS, i);

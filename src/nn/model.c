@@ -33,10 +33,14 @@ trd_status trd__model_declare(trd_model *model, const trd__parameter *parameter,
     if (model->parameter_count == model->parameter_capacity) {
         int capacity = model->parameter_capacity ? 2 * model->parameter_capacity : 64;
         trd__parameter *grown = trd__arena_alloc(model->arena, (size_t)capacity, sizeof *grown);
-        if (!grown) return TRD_NO_MEMORY;
-        if (model->parameter_count)
+        trd__stack *stacks = trd__arena_alloc(model->arena, (size_t)capacity, sizeof *stacks);
+        if (!grown || !stacks) return TRD_NO_MEMORY;
+        if (model->parameter_count) {
             memcpy(grown, model->parameters, (size_t)model->parameter_count * sizeof *grown);
+            memcpy(stacks, model->stacks, (size_t)model->stack_count * sizeof *stacks);
+        }
         model->parameters = grown;
+        model->stacks = stacks;
         model->parameter_capacity = capacity;
     }
     int64_t elements = trd__shape_count(&parameter->shape);
@@ -44,7 +48,11 @@ trd_status trd__model_declare(trd_model *model, const trd__parameter *parameter,
         return trd__fail(TRD_INVALID_ARGUMENT, "model: the size of %s overflows", parameter->name);
     model->info.parameters += elements;
     *index = model->parameter_count++;
-    model->parameters[*index] = *parameter;
+    trd__parameter *p = &model->parameters[*index];
+    *p = *parameter;
+    p->stack = model->stack_count++;
+    p->row = 0;
+    model->stacks[p->stack] = (trd__stack){.one = *p, .first = *index};
     return TRD_OK;
 }
 
@@ -254,17 +262,32 @@ trd_status trd__model_use_dropout(trd_model *model, double rate, uint64_t seed)
     return trd__model_declare_state(model, &counter, &model->dropout_counter);
 }
 
+bool trd__model_drops(const trd_model *model, const trd_inputs *in)
+{
+    return in->training && model->dropout_rate > 0;
+}
+
 trd_value trd__model_dropout(trd_builder *b, const trd_model *model, const trd_inputs *in, trd_value x,
                              int64_t site)
 {
-    if (!in->training || model->dropout_rate == 0) return x;
+    if (!trd__model_drops(model, in)) return x;
+    trd_value counter = trd__model_state(b, model, in, model->dropout_counter);
+    trd_value place = trd_scalar(b, TRD_I32, (double)site);
+    if (!trd_is_null(in->first_site)) place = trd_add(b, in->first_site, place);
+    return trd_dropout(b, x, counter, place, model->dropout_rate, model->dropout_seed);
+}
+
+/* Each micro-batch has its own masks, however often it runs the model. */
+static void count_micro_batch(trd_builder *b, const trd_model *model, const trd_inputs *in)
+{
+    if (!trd__model_drops(model, in)) return;
     trd_value counter = trd__model_state(b, model, in, model->dropout_counter);
     trd__model_replace_state(in, model->dropout_counter, trd_add(b, counter, trd_scalar(b, TRD_I32, 1)));
-    return trd_dropout(b, x, counter, model->dropout_rate, model->dropout_seed, site);
 }
 
 trd_value trd_model_hidden(trd_builder *b, const trd_model *model, const trd_inputs *in)
 {
+    count_micro_batch(b, model, in);
     return model->type->hidden(b, model, in);
 }
 

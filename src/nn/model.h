@@ -20,7 +20,19 @@ typedef struct trd__parameter {
     trd__init init;
     double deviation; /* of TRD__INIT_NORMAL */
     unsigned flags;
+    const char *layer_name; /* what the same weight of every layer is called,
+                               "model.layers.*.mlp.up_proj.weight"; NULL: of no layer */
+    int stack;              /* where it is held, and as which row; trd__model_declare fills both in */
+    int64_t row;
 } trd__parameter;
+
+/* A tensor that holds parameters: one as it is, or with stacked layers the same weight of every layer, (L,
+ * ...). */
+typedef struct trd__stack {
+    trd__parameter one; /* each of them; its name is the layer_name where there are several */
+    int64_t layers;     /* L; 0: one parameter as it is */
+    int first, stride;  /* row i is parameter first + i * stride */
+} trd__stack;
 
 /* An entry of a model's state (a counter, a running statistic): not differentiated, replaced by every
  * micro-batch of training in order, read and never written elsewhere. */
@@ -53,7 +65,8 @@ typedef struct trd__cache {
 
 struct trd_inputs {
     trd_dtype dtype;             /* compute dtype; parameters of another dtype are cast */
-    const trd_value *parameters; /* in the model's table order */
+    const trd_value *parameters; /* in the model's table order; null: in a stack of several */
+    const trd_value *stacks;     /* by their numbers; unused where no parameter is null */
     const trd__named_value *named;
     int named_count;
     const trd_constant *constants;
@@ -61,7 +74,9 @@ struct trd_inputs {
     trd_rows rows;
     trd__cache *cache;   /* NULL: whole rows, no decoding */
     trd__states *states; /* NULL: the initial values */
-    bool training;       /* false in evaluation, forward graphs and decoding: no dropout, state stays */
+    trd_value
+        first_site; /* i32, added to the sites of dropout: of a layer that is built once for all; or null */
+    bool training;  /* false in evaluation, forward graphs and decoding: no dropout, state stays */
 };
 
 typedef struct trd__model_type trd__model_type;
@@ -72,6 +87,8 @@ struct trd_model {
     void *options; /* the model file's typed struct */
     trd__parameter *parameters;
     int parameter_count, parameter_capacity;
+    trd__stack *stacks; /* one a parameter until layers are stacked */
+    int stack_count;
     trd__state *states;
     int state_count;
     double dropout_rate; /* 0: none, and then the rest is unused */
@@ -100,6 +117,17 @@ struct trd__model_type {
 
 /* Adds a row to the model's table; *index is its number. */
 trd_status trd__model_declare(trd_model *model, const trd__parameter *parameter, int *index);
+/* From here on the weights of all layers are held in stacks, one a layer_name, and the layers are one loop.
+ * Before anyone else sees the model. TRD_UNSUPPORTED: the architecture has no layers. */
+trd_status trd__model_stack_layers(trd_model *model);
+/* The type of a stack's tensor, and the tensor's name for each axis in axes (may be NULL). */
+trd_shape trd__stack_shape(const trd__stack *stack, const char **axes);
+/* chosen[i], of parameter i, as by_stack[k] of stack k. TRD_INVALID_ARGUMENT where the patterns of a key of
+ * the configuration chose some rows of a stack and not others. */
+trd_status trd__model_by_stack(const trd_model *model, const char *key, const bool *chosen, bool *by_stack);
+/* The values of parameters, in table order, cut out of their stacks' where whole, and else null. */
+void trd__model_unstack(trd_builder *b, const trd_model *model, const trd_value *stacks, bool cut,
+                        trd_value *parameters);
 /* The same for an entry of the model's state. Names are the model's own, unique among its states. */
 trd_status trd__model_declare_state(trd_model *model, const trd__state *state, int *index);
 /* State number index as the micro-batch found it. */
@@ -108,6 +136,7 @@ trd_value trd__model_state(trd_builder *b, const trd_model *model, const trd_inp
 void trd__model_replace_state(const trd_inputs *in, int index, trd_value value);
 /* Before anyone else sees the model, rate in (0, 1). TRD_UNSUPPORTED: the architecture has no dropout. */
 trd_status trd__model_use_dropout(trd_model *model, double rate, uint64_t seed);
+bool trd__model_drops(const trd_model *model, const trd_inputs *in); /* whether dropout does anything */
 /* x with the model's dropout in training, where each site of the model and each micro-batch has masks of its
  * own; else x itself. */
 trd_value trd__model_dropout(trd_builder *b, const trd_model *model, const trd_inputs *in, trd_value x,

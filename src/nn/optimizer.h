@@ -54,8 +54,8 @@ typedef struct trd__optimizer_type {
 trd_status trd__optimizer_find(const char *name, const trd__optimizer_type **type);
 /* A state of the parameter's own shape. */
 trd__optimizer_state trd__optimizer_state_like(const trd__parameter *p, const char *name, trd_dtype dtype);
-/* Decay of each parameter of the model in decays[parameter_count] after the mask; a bad pattern is an error.
- */
+/* Decay of each stack of the model in decays[stack_count] after the mask. A bad pattern is an error, and so
+ * is a mask that tells stacked layers apart. */
 trd_status trd__optimizer_decays(const trd__optimizer_type *type, const trd_optimizer_options *options,
                                  const trd_model *model, double *decays);
 

@@ -20,14 +20,15 @@ static trd_status infer(const trd_node *n, trd__type *results)
     if (trd__shape_count(&x->shape) > INT32_MAX)
         return trd__fail_shape_of(n, "x", x, "fewer than 2^31 elements");
     TRD_TRY(trd__want_type(n, 1, "counter", TRD_I32, &scalar));
+    TRD_TRY(trd__want_type(n, 2, "site", TRD_I32, &scalar));
     results[0] = *x;
     return TRD_OK;
 }
 
 static void gradient(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs, trd_value *dx)
 {
-    trd_value inputs[2] = {dy[0], n->inputs[1]};
-    if (needs[0]) dx[0] = trd__add_node(b, &trd__op_dropout, n->attr, inputs, 2);
+    trd_value inputs[3] = {dy[0], n->inputs[1], n->inputs[2]};
+    if (needs[0]) dx[0] = trd__add_node(b, &trd__op_dropout, n->attr, inputs, 3);
 }
 
 static trd_value word(trd_builder *b, uint32_t bits)
@@ -65,7 +66,7 @@ static trd_value kept(trd_builder *b, const trd_node *n)
     const trd__dropout_attr *attr = n->attr;
     const trd_shape *shape = &n->results[0].shape;
     trd_value seed[2] = {word(b, (uint32_t)attr->seed), word(b, (uint32_t)(attr->seed >> 32))};
-    trd_value key[2] = {n->inputs[1], word(b, (uint32_t)attr->site)};
+    trd_value key[2] = {n->inputs[1], n->inputs[2]};
     threefry(b, seed, &key[0], &key[1]);
     trd_value i = trd_iota(b, TRD_I32, TRD__SHAPE(trd__shape_count(shape)), 0);
     trd_value half = trd_shift_right(b, i, word(b, 4)), group = trd_shift_right(b, i, word(b, 5));
@@ -88,22 +89,22 @@ static void expand(trd_builder *b, const trd_node *n, trd_value *results)
 static void print(const trd_node *n, char *text, size_t bytes)
 {
     const trd__dropout_attr *attr = n->attr;
-    snprintf(text, bytes, "rate=%g site=%lld", attr->rate, (long long)attr->site);
+    snprintf(text, bytes, "rate=%g", attr->rate);
 }
 
-trd_value trd_dropout(trd_builder *b, trd_value x, trd_value counter, double rate, uint64_t seed,
-                      int64_t site)
+trd_value trd_dropout(trd_builder *b, trd_value x, trd_value counter, trd_value site, double rate,
+                      uint64_t seed)
 {
     if (!(rate >= 0 && rate < 1))
         return trd_builder_fail(b, TRD_INVALID_ARGUMENT, "dropout: rate expected in [0, 1), found %g", rate);
     if (rate == 0) return x;
-    trd__dropout_attr attr = {.rate = rate, .seed = seed, .site = site};
-    return trd__add_node(b, &trd__op_dropout, &attr, (trd_value[]){x, counter}, 2);
+    trd__dropout_attr attr = {.rate = rate, .seed = seed};
+    return trd__add_node(b, &trd__op_dropout, &attr, (trd_value[]){x, counter, site}, 3);
 }
 
 const trd_op trd__op_dropout = {.name = "dropout",
-                                .min_inputs = 2,
-                                .max_inputs = 2,
+                                .min_inputs = 3,
+                                .max_inputs = 3,
                                 .results = 1,
                                 .attr_size = sizeof(trd__dropout_attr),
                                 .cost = TRD__COST_CHEAP,

@@ -411,7 +411,8 @@ static trd_loss_output mask_loss(trd_builder *b, const trd_model *model, const t
     const int64_t *site = user;
     trd_value counter = trd__model_state(b, model, in, 0);
     trd__model_replace_state(in, 0, trd_add(b, counter, trd_scalar(b, TRD_I32, 1)));
-    trd_value dropped = trd_dropout(b, in->parameters[0], counter, 0.25, 11, *site);
+    trd_value dropped =
+        trd_dropout(b, in->parameters[0], counter, trd_scalar(b, TRD_I32, (double)*site), 0.25, 11);
     return trd_loss(trd_loss_mean(b, trd_sum_all(b, dropped)));
 }
 
@@ -471,10 +472,10 @@ static void rate_0_is_no_op(void **state)
     OK(trd_builder_create(&b));
     trd_value x = trd_constant_fill(b, TRD_F32, TRD__SHAPE(3), 1), counter = trd_scalar(b, TRD_I32, 0);
     int nodes = b->graph.node_count;
-    assert_true(trd_same(trd_dropout(b, x, counter, 0, 1, 2), x));
+    assert_true(trd_same(trd_dropout(b, x, counter, counter, 0, 1), x));
     assert_int_equal(b->graph.node_count, nodes);
     OK(trd_builder_status(b));
-    assert_true(trd_is_null(trd_dropout(b, x, counter, 1, 1, 2)));
+    assert_true(trd_is_null(trd_dropout(b, x, counter, counter, 1, 1)));
     assert_int_equal(trd_builder_status(b), TRD_INVALID_ARGUMENT);
     trd_builder_free(b);
 }

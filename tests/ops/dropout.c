@@ -4,8 +4,8 @@
 
 static int build(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
 {
-    out[0] =
-        trd_dropout(b, in[0], in[1], c->parameter[0], (uint64_t)c->parameter[1], (int64_t)c->parameter[2]);
+    trd_value site = trd_scalar(b, TRD_I32, c->parameter[2]);
+    out[0] = trd_dropout(b, in[0], in[1], site, c->parameter[0], (uint64_t)c->parameter[1]);
     return 1;
 }
 

@@ -147,15 +147,23 @@ static trd_status set_write(trd__backend *backend, trd__set *base, int entry, co
     return TRD_OK;
 }
 
-static trd_status set_read(trd__backend *backend, trd__set *base, int entry, void *data)
+static trd_status set_read_part(trd__backend *backend, trd__set *base, int entry, size_t offset, size_t bytes,
+                                void *data)
 {
     trd__cpu_set *set = (trd__cpu_set *)base;
-    size_t bytes = 0;
-    TRD_TRY(entry_range(set, entry, &bytes));
+    size_t all = 0;
+    TRD_TRY(entry_range(set, entry, &all));
     trd__executor_wait(of(backend)->executor, set->last_write);
     if (set->last_write) TRD_TRY(trd__executor_error(of(backend)->executor));
-    if (bytes) memcpy(data, set->memory + set->offsets[entry], bytes);
+    if (bytes) memcpy(data, set->memory + set->offsets[entry] + offset, bytes);
     return TRD_OK;
+}
+
+static trd_status set_read(trd__backend *backend, trd__set *base, int entry, void *data)
+{
+    size_t bytes = 0;
+    TRD_TRY(entry_range((trd__cpu_set *)base, entry, &bytes));
+    return set_read_part(backend, base, entry, 0, bytes, data);
 }
 
 /* Makes a shared region at least `bytes` big. It moves only while nothing runs. */
@@ -286,6 +294,7 @@ const trd__backend_table trd__backend_cpu = {.name = "cpu",
                                              .set_free = set_free,
                                              .set_write = set_write,
                                              .set_read = set_read,
+                                             .set_read_part = set_read_part,
                                              .compile = compile,
                                              .executable_free = executable_free,
                                              .memory = memory,

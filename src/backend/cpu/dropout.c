@@ -9,7 +9,8 @@ static trd__dropout_draw draw_of(const trd__cpu_call *call)
 {
     const trd__dropout_attr *attr = call->node->attr;
     const uint32_t seed[2] = {(uint32_t)attr->seed, (uint32_t)(attr->seed >> 32)};
-    const uint32_t place[2] = {(uint32_t) * (const int32_t *)call->inputs[1], (uint32_t)attr->site};
+    const uint32_t place[2] = {(uint32_t) * (const int32_t *)call->inputs[1],
+                               (uint32_t) * (const int32_t *)call->inputs[2]};
     trd__dropout_draw draw = {.threshold = trd__dropout_threshold(attr),
                               .factor = (float)(1.0 / (1.0 - attr->rate))};
     trd__threefry(seed, place, draw.key);

@@ -2,6 +2,8 @@
  */
 #include "nn/models/decoder.h"
 
+#include <stdio.h>
+
 static trd_status declare_matrix(trd_model *model, const char *name, int64_t rows, int64_t columns,
                                  const char *row_axis, int *index)
 {
@@ -40,7 +42,8 @@ static trd_status declare_block(trd_model *model, int64_t layer, trd__block *blo
             .init = weights[i].init,
             .deviation = o->initializer_range};
         p.name = trd__arena_format(model->arena, "model.layers.%lld.%s", (long long)layer, weights[i].name);
-        if (!p.name) return TRD_NO_MEMORY;
+        p.layer_name = trd__arena_format(model->arena, "model.layers.*.%s", weights[i].name);
+        if (!p.name || !p.layer_name) return TRD_NO_MEMORY;
         TRD_TRY(trd__model_declare(model, &p, weights[i].index));
     }
     return TRD_OK;
@@ -93,7 +96,7 @@ static trd_value norm(trd_builder *b, const trd__decoder *o, const trd_inputs *i
 }
 
 static trd_value attention(trd_builder *b, const trd__decoder *o, const trd__block *w, const trd_inputs *in,
-                           trd_value h, int64_t layer)
+                           trd_value h, int64_t layer, const char *name)
 {
     trd_value q = heads(b, linear(b, in, h, w->q_proj, w->q_bias), o->num_attention_heads);
     trd_value k = heads(b, linear(b, in, h, w->k_proj, w->k_bias), o->num_key_value_heads);
@@ -106,8 +109,7 @@ static trd_value attention(trd_builder *b, const trd__decoder *o, const trd__blo
         k = in->cache->keys[layer] = trd_update_rows(b, in->cache->keys[layer], k, in->cache->start);
         v = in->cache->values[layer] = trd_update_rows(b, in->cache->values[layer], v, in->cache->start);
     }
-    trd_value mixed =
-        trd_name(b, trd_attention(b, q, k, v, &in->rows), "layers.%lld.attention", (long long)layer);
+    trd_value mixed = trd_name(b, trd_attention(b, q, k, v, &in->rows), "%s.attention", name);
     return linear(b, in, join(b, mixed), w->o_proj, w->o_bias);
 }
 
@@ -118,21 +120,39 @@ static trd_value feed_forward(trd_builder *b, const trd__block *w, const trd_inp
     return linear(b, in, trd_swiglu(b, gate, up), w->down_proj, w->down_bias);
 }
 
+static const char *const hidden_axes[] = {"activation_batch", "activation_length", "activation_embed"};
+
+/* Layer number `layer`, whose sites of dropout are 2 * layer and the next; or any, built once with in's first
+ * site. */
+static trd_value block(trd_builder *b, const trd_model *model, const trd__block *w, const trd_inputs *in,
+                       trd_value x, int64_t layer, const char *name)
+{
+    const trd__decoder *o = model->options;
+    trd_value mixed = attention(b, o, w, in, norm(b, o, in, x, w->input_layernorm), layer, name);
+    x = trd_add(b, x, trd__model_dropout(b, model, in, mixed, 2 * layer));
+    trd_value fed = feed_forward(b, w, in, norm(b, o, in, x, w->post_attention_layernorm));
+    x = trd_add(b, x, trd__model_dropout(b, model, in, fed, 2 * layer + 1));
+    return trd_layer_boundary(b, trd_axes(b, trd_name(b, x, "%s", name), hidden_axes));
+}
+
+static trd_value each_layer(trd_builder *b, const trd_model *model, const trd_inputs *in, trd_value x)
+{
+    const trd__decoder *o = model->options;
+    char name[32];
+    for (int64_t i = 0; i < o->num_hidden_layers; i++) {
+        snprintf(name, sizeof name, "layers.%lld", (long long)i);
+        x = block(b, model, &o->blocks[i], in, x, i, name);
+    }
+    return x;
+}
+
 trd_value trd__decoder_hidden(trd_builder *b, const trd_model *model, const trd_inputs *in)
 {
-    static const char *const axes[] = {"activation_batch", "activation_length", "activation_embed"};
     const trd__decoder *o = model->options;
     trd_value ids = trd_inputs_get(b, in, "token_ids");
     trd_value x = trd_gather_rows(b, in->parameters[o->embedding], ids);
-    x = trd_axes(b, trd_name(b, trd_cast(b, x, in->dtype), "embedding"), axes);
-    for (int64_t i = 0; i < o->num_hidden_layers; i++) {
-        const trd__block *w = &o->blocks[i];
-        trd_value mixed = attention(b, o, w, in, norm(b, o, in, x, w->input_layernorm), i);
-        x = trd_add(b, x, trd__model_dropout(b, model, in, mixed, 2 * i));
-        trd_value fed = feed_forward(b, w, in, norm(b, o, in, x, w->post_attention_layernorm));
-        x = trd_add(b, x, trd__model_dropout(b, model, in, fed, 2 * i + 1));
-        x = trd_layer_boundary(b, trd_axes(b, trd_name(b, x, "layers.%lld", (long long)i), axes));
-    }
+    x = trd_axes(b, trd_name(b, trd_cast(b, x, in->dtype), "embedding"), hidden_axes);
+    x = each_layer(b, model, in, x);
     return trd_name(b, norm(b, o, in, x, o->norm), "hidden");
 }
 

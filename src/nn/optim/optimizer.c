@@ -79,15 +79,16 @@ trd_status trd__optimizer_decays(const trd__optimizer_type *type, const trd_opti
                                  const trd_model *model, double *decays)
 {
     int count = model->parameter_count;
-    bool *spared = trd__alloc((size_t)count + 1, sizeof *spared);
+    bool *spared = trd__calloc(2 * (size_t)count + 1, sizeof *spared), *matched = spared + count;
     if (!spared) return TRD_NO_MEMORY;
     trd_status status = TRD_OK;
-    for (int i = 0; i < count; i++) decays[i] = type->decay ? type->decay(options, &model->parameters[i]) : 0;
     for (int m = 0; !status && m < options->mask_count; m++) {
-        status = trd__model_match(model, "adamw_mask", options->mask[m], spared);
-        for (int i = 0; !status && i < count; i++)
-            if (spared[i]) decays[i] = 0;
+        status = trd__model_match(model, "adamw_mask", options->mask[m], matched);
+        for (int i = 0; !status && i < count; i++) spared[i] = spared[i] || matched[i];
     }
+    if (!status) status = trd__model_by_stack(model, "adamw_mask", spared, matched);
+    for (int i = 0; !status && i < model->stack_count; i++)
+        decays[i] = type->decay && !matched[i] ? type->decay(options, &model->stacks[i].one) : 0;
     trd__free(spared);
     return status;
 }

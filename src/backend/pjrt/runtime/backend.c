@@ -139,6 +139,20 @@ static trd_status set_read(trd__backend *base, trd__set *set, int entry, void *d
     return trd__fail_in(status, "set \"%s\", entry \"%s\"", set->name, set->entries[entry].name);
 }
 
+/* Whole and then cut: few bytes are asked for seldom. */
+static trd_status set_read_part(trd__backend *base, trd__set *set, int entry, size_t offset, size_t bytes,
+                                void *data)
+{
+    TRD_TRY(entry_range(set, entry));
+    size_t all = trd__entry_bytes(&set->entries[entry]);
+    char *whole = trd__map(all);
+    if (!whole) return TRD_NO_MEMORY;
+    trd_status status = set_read(base, set, entry, whole);
+    if (!status && bytes) memcpy(data, whole + offset, bytes);
+    trd__unmap(whole, all);
+    return status;
+}
+
 static trd_status compile(trd__backend *base, const trd__program *program,
                           const trd__compile_options *options, trd__executable **out)
 {
@@ -267,6 +281,7 @@ const trd__backend_table trd__backend_pjrt = {.name = "pjrt",
                                               .set_free = set_free,
                                               .set_write = set_write,
                                               .set_read = set_read,
+                                              .set_read_part = set_read_part,
                                               .compile = compile,
                                               .executable_free = executable_free,
                                               .memory = memory,
