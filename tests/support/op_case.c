@@ -18,18 +18,27 @@
 #include "base/dtype.h"
 #include "base/rng.h"
 #include "graph/passes.h"
+#include "support/mesh.h"
 #include "support/nightly.h"
 
-enum { PROBES = 8, COTANGENT_STREAM = 1000, ACCUMULATOR_STREAM = 2000, MAX_TESTS = 2048, NIGHT_SEEDS = 4 };
+enum {
+    PROBES = 8,
+    COTANGENT_STREAM = 1000,
+    ACCUMULATOR_STREAM = 2000,
+    MAX_TESTS = 2048,
+    NIGHT_SEEDS = 4,
+    MESH_DAYS = 3
+};
 
 typedef struct variant {
     const char *label;
     trd_dtype dtype;
     trd_dtype accumulator; /* TRD_DTYPE_COUNT: the operand's */
     bool reference, fuse, expand, accumulate;
-    bool xla;        /* the backend "pjrt" */
-    const char *isa; /* NULL: the best */
-    int threads;     /* 0: one */
+    bool xla;                        /* the backend "pjrt", */
+    const trd__placement *placement; /* on a mesh; NULL: on one device */
+    const char *isa;                 /* NULL: the best */
+    int threads;                     /* 0: one */
 } variant;
 
 typedef struct test_context {
@@ -37,10 +46,11 @@ typedef struct test_context {
     op_mode mode;
     uint64_t seed;
     const char *program;
+    int number; /* of the case in its table */
 } test_context;
 
-static const char *const mode_names[OP_MODES] = {"fast",       "differences", "expand",
-                                                 "accumulate", "repeat",      "pjrt"};
+static const char *const mode_names[OP_MODES] = {"fast",   "differences", "expand", "accumulate",
+                                                 "repeat", "pjrt",        "mesh"};
 static const char *const isa_names[] = {"baseline", "avx2", "avx512"};
 
 /* -- building -- */
@@ -168,7 +178,7 @@ static void build_variant(const test_context *t, const variant *v, bool with_los
 static void run_built(const variant *v, small_program *p)
 {
     trd__backend *backend =
-        v->xla ? small_backend_pjrt() : small_backend(v->isa, v->threads ? v->threads : 1);
+        v->xla ? small_backend_pjrt(v->placement) : small_backend(v->isa, v->threads ? v->threads : 1);
     small_program_run(p, backend, v->reference);
     trd__backend_free(backend);
 }
@@ -370,6 +380,21 @@ static void mode_pjrt(const test_context *t)
     compare_accumulated(t, &v);
 }
 
+static void mode_mesh(const test_context *t)
+{
+    trd_dtype dtypes[2];
+    int count = nightly() ? case_dtypes(t->test, dtypes) : 1;
+    dtypes[0] = TRD_F32;
+    int first = nightly() ? 0 : t->number % TEST_MESHES, end = nightly() ? TEST_MESHES : first + 1;
+    for (int d = 0; d < count; d++)
+        for (int i = first; i < end; i++)
+            compare_to_reference(t, &(variant){.label = test_mesh_at(i)->name,
+                                               .dtype = dtypes[d],
+                                               .accumulator = TRD_DTYPE_COUNT,
+                                               .xla = true,
+                                               .placement = &test_mesh_at(i)->placement});
+}
+
 static double loss_with(small_program *p, trd__backend *backend, int input, size_t element, double value)
 {
     small_tensor *x = &p->inputs[input];
@@ -418,8 +443,8 @@ static void mode_differences(const test_context *t)
     small_program_end(&gradients);
 }
 
-static void (*const modes[OP_MODES])(const test_context *) = {mode_fast,       mode_differences, mode_expand,
-                                                              mode_accumulate, mode_repeat,      mode_pjrt};
+static void (*const modes[OP_MODES])(const test_context *) = {
+    mode_fast, mode_differences, mode_expand, mode_accumulate, mode_repeat, mode_pjrt, mode_mesh};
 
 /* -- the program -- */
 
@@ -473,9 +498,10 @@ static bool parse(int argc, char **argv, options *o)
 }
 
 /* Whether mode has something to do for the case. */
-static bool applies(const op_case *c, op_mode mode)
+static bool applies(const op_case *c, int number, op_mode mode)
 {
     if (c->skip >> mode & 1u) return false;
+    if (mode == OP_MESH && !nightly() && number % MESH_DAYS) return false;
     if (mode == OP_DIFFERENCES || mode == OP_ACCUMULATE) return differentiable(c);
     return mode != OP_EXPAND || c->op->expand;
 }
@@ -493,10 +519,11 @@ int op_cases_main(int argc, char **argv, const char *group, const op_case *cases
     int total = 0;
     for (size_t i = 0; i < count; i++)
         for (int mode = 0; mode < OP_MODES && total < MAX_TESTS; mode++) {
-            if (!applies(&cases[i], (op_mode)mode) || (o.test && strcmp(o.test, cases[i].name) != 0) ||
-                (o.mode ? strcmp(o.mode, mode_names[mode]) != 0 : mode == OP_PJRT))
+            if (!applies(&cases[i], (int)i, (op_mode)mode) ||
+                (o.test && strcmp(o.test, cases[i].name) != 0) ||
+                (o.mode ? strcmp(o.mode, mode_names[mode]) != 0 : mode >= OP_PJRT))
                 continue;
-            contexts[total] = (test_context){&cases[i], (op_mode)mode, o.seed, argv[0]};
+            contexts[total] = (test_context){&cases[i], (op_mode)mode, o.seed, argv[0], (int)i};
             snprintf(names[total], sizeof names[total], "%s %s %s", cases[i].op->name, cases[i].name,
                      mode_names[mode]);
             if (o.list) printf("%s\n", names[total]);

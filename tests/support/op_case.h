@@ -7,7 +7,9 @@
  *   repeat       two compilations and runs with the same number of threads give the same bits
  *   pjrt         XLA against the plain kernels, also adding to accumulators; only where --mode asks for it,
  *                with the plugin that PJRT_PLUGIN_LIBRARY_PATH names
- * Options of a test program: --list, --coverage (names of the ops its cases reach), --case NAME, --mode MODE,
+ *   mesh         the same on meshes of four devices in both shard modes; by day every third case on one of
+ * them Options of a test program: --list, --coverage (names of the ops its cases reach), --case NAME, --mode
+ * MODE,
  * --seed N. */
 #ifndef TRD_TESTS_OP_CASE_H
 #define TRD_TESTS_OP_CASE_H
@@ -28,6 +30,7 @@ typedef enum op_mode {
     OP_ACCUMULATE,
     OP_REPEAT,
     OP_PJRT,
+    OP_MESH,
     OP_MODES
 } op_mode;
 

@@ -13,6 +13,7 @@
 #include "autodiff/autodiff.h"
 #include "base/shape.h"
 #include "graph/passes.h"
+#include "support/mesh.h"
 
 #include <treadle/ops.h>
 
@@ -47,7 +48,9 @@ size_t small_tensor_bytes(const small_tensor *t)
 
 static trd__entry entry_of(const small_tensor *t)
 {
-    return (trd__entry){.name = t->name, .dtype = t->dtype, .shape = t->shape};
+    trd__entry entry = {.name = t->name, .dtype = t->dtype, .shape = t->shape};
+    test_mesh_axes(&entry);
+    return entry;
 }
 
 static int add_slot(small_program *p, const char *name, trd__access access, const small_tensor *tensors,
@@ -163,9 +166,10 @@ trd__backend *small_backend(const char *isa, int threads)
     return backend;
 }
 
-trd__backend *small_backend_pjrt(void)
+trd__backend *small_backend_pjrt(const trd__placement *placement)
 {
     trd__backend *backend = NULL;
-    expect_ok(trd__backend_create(&(trd__backend_options){.name = "pjrt"}, &backend), "create a backend");
+    trd__backend_options options = {.name = "pjrt", .placement = placement};
+    expect_ok(trd__backend_create(&options, &backend), "create a backend");
     return backend;
 }

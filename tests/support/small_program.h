@@ -1,5 +1,6 @@
 /* A small program for tests, run once and thrown away: inputs in slot 0, results in slot 1, gradients in
- * slot 2. Every failure fails the running cmocka test with the library's message. */
+ * slot 2. Dimensions are named as support/mesh.h says. Every failure fails the running cmocka test with the
+ * library's message. */
 #ifndef TRD_TESTS_SMALL_PROGRAM_H
 #define TRD_TESTS_SMALL_PROGRAM_H
 
@@ -50,8 +51,8 @@ void small_program_end(small_program *p);
 
 /* An own backend of the named instruction set (NULL: the best) and thread count. */
 trd__backend *small_backend(const char *isa, int threads);
-/* One of XLA, through the plugin that PJRT_PLUGIN_LIBRARY_PATH names. */
-trd__backend *small_backend_pjrt(void);
+/* One of XLA, through the plugin that PJRT_PLUGIN_LIBRARY_PATH names, on a mesh; NULL: on one device. */
+trd__backend *small_backend_pjrt(const trd__placement *placement);
 
 /* Fails the test with the library's message unless status is TRD_OK. */
 void expect_ok(trd_status status, const char *doing);
