@@ -176,6 +176,38 @@ TRD_API trd_value trd_attention(trd_builder *b, trd_value q, trd_value k, trd_va
 TRD_API trd_value trd_token_logprobs(trd_builder *b, trd_value hidden, trd_value weight, trd_value targets,
                                      trd_value row_mask, double temperature, trd_value *log_sums);
 
+/* -- Repetition -- */
+
+/* One iteration of trd_repeat, as its body sees it. All values belong to the body's own builder; those of the
+ * graph around it may only come in through these three. */
+typedef struct trd_iteration {
+    const trd_value *carries; /* what the iteration before returned; at first the operands */
+    const trd_value *shared;  /* the same in every iteration */
+    const trd_value *stacked; /* row i of each stacked operand in iteration i, without the leading axis */
+} trd_iteration;
+/* Builds the body once. Fills out: the new carries, of the carries' types, then made_count values of any
+ * type. */
+typedef void (*trd_repeat_body)(trd_builder *b, const trd_iteration *iteration, trd_value *out, void *user);
+/* What is repeated, over what. */
+typedef struct trd_repeat_options {
+    int64_t count;            /* iterations, at least 1 */
+    bool reverse;             /* from row count - 1 down to row 0 */
+    const trd_value *carries; /* handed from iteration to iteration, of any dtype */
+    int carry_count;
+    const trd_value *shared;
+    int shared_count;
+    const trd_value *stacked; /* (count, ...) each */
+    int stacked_count;
+    int made_count; /* results of every iteration that are stacked */
+    trd_repeat_body body;
+    void *user; /* handed to body */
+} trd_repeat_options;
+/* Runs the body count times, the layers of a model for example: one node, whatever count is. results: the
+ * carries after the last iteration, then made_count values (count, ...), row i made by iteration i.
+ * Differentiable by float carries, shared and stacked operands; what the gradient needs of each iteration is
+ * kept stacked or computed again, as the remat policy says. On failure results are null. */
+TRD_API void trd_repeat(trd_builder *b, const trd_repeat_options *options, trd_value *results);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,5 @@
-/* Reverse mode: one sweep from the loss towards the front, each node asked once for the cotangents of its
- * operands. Invariants: only nodes between a requested value and the loss are asked; contributions meet in
+/* Reverse mode: one sweep from the seeds towards the front, each node asked once for the cotangents of its
+ * operands. Invariants: only nodes between a requested value and a seed are asked; contributions meet in
  * the order the sweep forms them, so the graph is the same every time; nothing recurses. */
 #include "autodiff/autodiff.h"
 
@@ -68,11 +68,8 @@ static trd_status mark_requests(sweep *s, int count)
 {
     for (int i = 0; i < count; i++) {
         trd__gradient *g = &s->gradients[i];
-        if (trd_is_null(g->of) || trd_is_null(g->accumulator))
-            return trd__fail(TRD_INVALID_ARGUMENT,
-                             "autodiff: gradient %d expected a value and an accumulator, "
-                             "found null",
-                             i);
+        if (trd_is_null(g->of))
+            return trd__fail(TRD_INVALID_ARGUMENT, "autodiff: gradient %d expected a value, found null", i);
         int *request = &s->request[value_number(s, g->of)];
         if (*request)
             return trd__fail(TRD_INVALID_ARGUMENT, "autodiff: the gradient of \"%s\" is requested twice",
@@ -119,7 +116,10 @@ static void contribute(sweep *s, trd_value v, trd_value dx)
     int number = value_number(s, v);
     if (s->request[number]) {
         trd__gradient *g = &s->gradients[s->request[number] - 1];
-        g->result = trd_accumulate(s->b, g->result, dx);
+        if (!trd_is_null(g->accumulator))
+            g->result = trd_accumulate(s->b, g->result, dx);
+        else
+            g->result = trd_is_null(g->result) ? dx : trd_add(s->b, g->result, dx);
     }
     if (s->active[v.node->id]) {
         trd_value *sum = &s->cotangent[number];
@@ -141,6 +141,19 @@ static trd_status remember_merge(trd_builder *b, trd_value from, trd_value to)
     return TRD_OK;
 }
 
+/* results stand for n's own from now on, unless making them failed. */
+static trd_status replace_results(sweep *s, const trd_node *n, const trd_value *results)
+{
+    if (s->b->status != TRD_OK) return fail_in_gradient(s->b, n);
+    for (int r = 0; r < n->result_count; r++) {
+        trd_value from = {n, r};
+        TRD_TRY(trd__rewrite_replace(&s->rewrite, from, results[r]));
+        TRD_TRY(remember_merge(s->b, from, results[r]));
+    }
+    s->merges++;
+    return TRD_OK;
+}
+
 /* Tries to merge n with its gradient. A node whose cotangents depend on its own results cannot be. */
 static trd_status try_merge(sweep *s, const trd_node *n, const trd_value *dy, const bool *needs,
                             trd_value *dx, bool *merged)
@@ -153,15 +166,15 @@ static trd_status try_merge(sweep *s, const trd_node *n, const trd_value *dy, co
     }
     trd_value results[TRD__MAX_RESULTS] = {{NULL, 0}};
     if (!n->op->merge_gradient(s->b, n, dy, needs, results, dx)) return TRD_OK;
-    if (s->b->status != TRD_OK) return fail_in_gradient(s->b, n);
-    for (int r = 0; r < n->result_count; r++) {
-        trd_value from = {n, r};
-        TRD_TRY(trd__rewrite_replace(&s->rewrite, from, results[r]));
-        TRD_TRY(remember_merge(s->b, from, results[r]));
-    }
-    s->merges++;
     *merged = true;
-    return TRD_OK;
+    return replace_results(s, n, results);
+}
+
+static trd_status split(sweep *s, const trd_node *n, const trd_value *dy, const bool *needs, trd_value *dx)
+{
+    trd_value results[TRD__MAX_RESULTS] = {{NULL, 0}};
+    n->op->split_gradient(s->b, n, trd__autodiff_from, dy, needs, results, dx);
+    return replace_results(s, n, results);
 }
 
 static trd_status visit(sweep *s, const trd_node *n)
@@ -176,7 +189,9 @@ static trd_status visit(sweep *s, const trd_node *n)
     if (!reached) return TRD_OK;
     for (int i = 0; i < n->input_count; i++) needs[i] = wanted(s, n->inputs[i]);
     if (n->op->merge_gradient) TRD_TRY(try_merge(s, n, dy, needs, dx, &merged));
-    if (!merged) {
+    if (!merged && n->op->split_gradient) {
+        TRD_TRY(split(s, n, dy, needs, dx));
+    } else if (!merged) {
         if (!n->op->gradient)
             return trd__fail(TRD_UNSUPPORTED, "autodiff: %s has no gradient; put trd_stop_gradient before it",
                              n->op->name);
@@ -191,16 +206,33 @@ static trd_status visit(sweep *s, const trd_node *n)
     return s->b->status == TRD_OK ? TRD_OK : fail_in_gradient(s->b, n);
 }
 
-static trd_status run(sweep *s, trd_value loss, int count)
+static trd_status run(sweep *s, const trd__seed *seeds, int seed_count, int count)
 {
+    int last = -1;
     TRD_TRY(sweep_init(s));
     TRD_TRY(mark_requests(s, count));
-    if (!wanted(s, loss)) return TRD_OK;
-    contribute(s, loss, trd_scalar(s->b, trd_value_dtype(loss), 1.0));
+    for (int i = 0; i < seed_count; i++) {
+        if (!wanted(s, seeds[i].of)) continue;
+        trd_value of = seeds[i].of, one = seeds[i].cotangent;
+        if (trd_is_null(one)) one = trd_constant_fill(s->b, trd_value_dtype(of), trd_value_shape(of), 1);
+        contribute(s, of, one);
+        if (of.node->id > last) last = of.node->id;
+    }
     TRD_TRY(trd_builder_status(s->b));
-    for (int i = loss.node->id; i >= 0; i--)
+    for (int i = last; i >= 0; i--)
         if (s->active[i]) TRD_TRY(visit(s, s->b->graph.nodes[i]));
     return s->merges ? trd__rewrite_apply(&s->rewrite, NULL) : TRD_OK;
+}
+
+trd_status trd__autodiff_from(trd_builder *b, const trd__seed *seeds, int seed_count,
+                              trd__gradient *gradients, int count)
+{
+    TRD_TRY(trd_builder_status(b));
+    sweep s = {.b = b, .gradients = gradients};
+    trd_status status = run(&s, seeds, seed_count, count);
+    if (status != TRD_OK) trd__builder_stick(b, status);
+    sweep_free(&s);
+    return status;
 }
 
 trd_status trd__autodiff(trd_builder *b, trd_value loss, trd__gradient *gradients, int count)
@@ -214,11 +246,15 @@ trd_status trd__autodiff(trd_builder *b, trd_value loss, trd__gradient *gradient
                          trd_dtype_name(trd_value_dtype(loss)));
         return b->status;
     }
-    sweep s = {.b = b, .gradients = gradients};
-    trd_status status = run(&s, loss, count);
-    if (status != TRD_OK) trd__builder_stick(b, status);
-    sweep_free(&s);
-    return status;
+    /* Whoever asks for the gradients of a loss must say what they are added to. */
+    for (int i = 0; i < count; i++)
+        if (trd_is_null(gradients[i].accumulator)) {
+            trd_builder_fail(b, TRD_INVALID_ARGUMENT,
+                             "autodiff: gradient %d expected an accumulator, found null", i);
+            return b->status;
+        }
+    const trd__seed seed = {.of = loss};
+    return trd__autodiff_from(b, &seed, 1, gradients, count);
 }
 
 trd_value trd__autodiff_current(const trd_builder *b, trd_value v)

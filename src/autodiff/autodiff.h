@@ -5,16 +5,12 @@
 
 #include "graph/node.h"
 
-typedef struct trd__gradient {
-    trd_value of;          /* value to differentiate by (usually a parameter leaf) */
-    trd_value accumulator; /* what contributions are added to: an input entry, or a constant 0 ("first") */
-    trd_value
-        result; /* out: the accumulator after all contributions (accumulator itself when there are none) */
-} trd__gradient;
-
 /* Differentiates the scalar loss. replaced: values whose node was merged with its gradient; callers that hold
  * forward values map them through trd__autodiff_current afterwards. */
 trd_status trd__autodiff(trd_builder *b, trd_value loss, trd__gradient *gradients, int count);
+/* The same from several values of any shape, each with the cotangent to begin with. */
+trd_status trd__autodiff_from(trd_builder *b, const trd__seed *seeds, int seed_count,
+                              trd__gradient *gradients, int count);
 /* The value that stands for v after merges (v itself when untouched). */
 trd_value trd__autodiff_current(const trd_builder *b, trd_value v);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "graph/node.h"
+#include "graph/program.h"
 
 enum { TEXT = 1024 };
 
@@ -26,6 +26,8 @@ trd_status trd_builder_create(trd_builder **builder)
 void trd_builder_free(trd_builder *builder)
 {
     if (!builder) return;
+    for (int i = 0; i < builder->body_count; i++) trd__program_free(builder->bodies[i]);
+    trd__free(builder->bodies);
     trd__free(builder->message);
     trd__free(builder->graph.nodes);
     trd__arena_free(builder->graph.arena);

@@ -81,6 +81,7 @@ static trd_status share(trd__rewrite *rewrite, table *t)
 trd_status trd__cse(trd__program *program)
 {
     TRD_TRY(trd_builder_status(program->builder));
+    TRD_TRY(trd__each_body(program, trd__cse));
     size_t capacity = 64;
     while (capacity < 2 * (size_t)program->builder->graph.node_count) capacity *= 2;
     table t = {.slots = trd__calloc(capacity, sizeof(trd_node *)), .mask = capacity - 1};

@@ -35,5 +35,5 @@ trd_status trd__dce(trd__program *program)
     }
     graph->node_count = kept;
     trd__free(live);
-    return TRD_OK;
+    return trd__each_body(program, trd__dce);
 }

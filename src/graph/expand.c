@@ -1,5 +1,5 @@
 /* Replaces ops a backend has no kernel for by their definitions in plainer ops, until only ops it keeps (or
- * ops without a definition) are left. What an expansion adds inherits the node's name,
+ * ops without a definition) are left, in bodies too. What an expansion adds inherits the node's name,
  * or without one the op's, and its part. */
 #include "base/shape.h"
 #include "graph/passes.h"
@@ -28,7 +28,7 @@ static trd_status expand_node(trd__rewrite *rewrite, const trd_node *n)
     for (int i = begin; i < graph->node_count; i++) {
         trd_node *added = graph->nodes[i];
         added->forward = n->forward;
-        added->recomputed = n->recomputed;
+        added->recomputed |= n->recomputed;
         if (!added->name) added->name = n->name ? n->name : n->op->name;
     }
     for (int r = 0; r < n->result_count; r++) {
@@ -67,5 +67,9 @@ trd_status trd__expand(trd__program *program, bool (*keep)(const trd_node *n, vo
                              program->name);
         TRD_TRY(expand_round(program, keep, user, &changed));
     }
+    const trd_graph *graph = &program->builder->graph;
+    for (int i = 0; i < graph->node_count; i++)
+        for (int body = 0; body < graph->nodes[i]->body_count; body++)
+            TRD_TRY(trd__expand(graph->nodes[i]->bodies[body], keep, user));
     return TRD_OK;
 }

@@ -40,6 +40,10 @@ static uint64_t add_node(uint64_t hash, const trd_node *n)
     for (int i = 0; i < n->input_count; i++) hash = add_value(hash, n->inputs[i]);
     for (int r = 0; r < n->result_count; r++)
         hash = add_type(hash, n->results[r].dtype, &n->results[r].shape, n->results[r].axes);
+    for (int i = 0; i < n->body_count; i++) {
+        uint64_t body = trd__program_fingerprint(n->bodies[i]);
+        hash = trd__checksum_more(hash, &body, sizeof body);
+    }
     return hash;
 }
 

@@ -5,35 +5,46 @@
 #include "graph/passes.h"
 #include "graph/rewrite.h"
 
-/* Uses of each node's results by nodes and outputs. A node's results are counted apart: uses[id][result]. */
+/* Uses of each value by nodes and outputs. */
 typedef struct usage {
-    int (*uses)[TRD__MAX_RESULTS];
+    int *first; /* by node: number of its result 0 among all values */
+    int *uses;  /* by value number */
 } usage;
+
+static int *uses_of(const usage *u, trd_value v)
+{
+    return &u->uses[u->first[v.node->id] + v.result];
+}
 
 static trd_status count_uses(const trd__program *program, usage *u)
 {
     const trd_graph *graph = &program->builder->graph;
-    u->uses = trd__calloc((size_t)graph->node_count + 1, sizeof *u->uses);
+    int values = 0;
+    u->first = trd__alloc((size_t)graph->node_count + 1, sizeof *u->first);
+    if (!u->first) return TRD_NO_MEMORY;
+    for (int i = 0; i < graph->node_count; i++) {
+        u->first[i] = values;
+        values += graph->nodes[i]->result_count;
+    }
+    u->uses = trd__calloc((size_t)values + 1, sizeof *u->uses);
     if (!u->uses) return TRD_NO_MEMORY;
     for (int i = 0; i < graph->node_count; i++) {
         const trd_node *n = graph->nodes[i];
         for (int j = 0; j < n->input_count; j++)
-            if (n->inputs[j].node) u->uses[n->inputs[j].node->id][n->inputs[j].result]++;
+            if (n->inputs[j].node) ++*uses_of(u, n->inputs[j]);
     }
-    for (int i = 0; i < program->output_count; i++) {
-        trd_value v = program->outputs[i].value;
-        u->uses[v.node->id][v.result]++;
-    }
+    for (int i = 0; i < program->output_count; i++) ++*uses_of(u, program->outputs[i].value);
     return TRD_OK;
 }
 
 static trd_status fuse(trd__rewrite *rewrite, const usage *u, const trd_node *accumulate)
 {
     trd_builder *b = rewrite->builder;
+    const trd_node *contributor = accumulate->inputs[1].node; /* which may stand for another one by now */
     trd_value x = trd__rewrite_resolve(rewrite, accumulate->inputs[1]);
     trd_value accumulator = trd__rewrite_resolve(rewrite, accumulate->inputs[0]);
     const trd_node *n = x.node;
-    if (n->id >= rewrite->count || !n->op->accumulates_into || u->uses[n->id][x.result] != 1) return TRD_OK;
+    if (!n->op->accumulates_into || *uses_of(u, accumulate->inputs[1]) != 1) return TRD_OK;
     bool cyclic = false;
     if (n->result_count > 1) TRD_TRY(trd__rewrite_depends(rewrite, accumulator, n, &cyclic));
     if (cyclic) return TRD_OK;
@@ -47,9 +58,11 @@ static trd_status fuse(trd__rewrite *rewrite, const usage *u, const trd_node *ac
         b->graph.nodes[i]->recomputed = n->recomputed;
         b->graph.nodes[i]->name = n->name;
     }
-    for (int r = 0; r < n->result_count; r++)
-        TRD_TRY(trd__rewrite_replace(rewrite, (trd_value){n, r}, results[r]));
-    return trd__rewrite_replace(rewrite, (trd_value){accumulate, 0}, results[x.result]);
+    for (int r = 0; r < contributor->result_count; r++) {
+        trd_value now = trd__rewrite_resolve(rewrite, (trd_value){contributor, r});
+        TRD_TRY(trd__rewrite_replace(rewrite, (trd_value){contributor, r}, results[now.result]));
+    }
+    return trd__rewrite_replace(rewrite, (trd_value){accumulate, 0}, accumulate->inputs[1]);
 }
 
 trd_status trd__fuse_accumulate(trd__program *program)
@@ -57,7 +70,7 @@ trd_status trd__fuse_accumulate(trd__program *program)
     TRD_TRY(trd_builder_status(program->builder));
     TRD_TRY(trd__dce(program)); /* a dead use would hide a contribution's only one */
     const trd_graph *graph = &program->builder->graph;
-    usage u = {NULL};
+    usage u = {NULL, NULL};
     trd__rewrite rewrite;
     trd_status status = trd__rewrite_begin(program->builder, &rewrite);
     if (status == TRD_OK) status = count_uses(program, &u);
@@ -66,5 +79,7 @@ trd_status trd__fuse_accumulate(trd__program *program)
     if (status == TRD_OK) status = trd__rewrite_apply(&rewrite, program);
     trd__rewrite_end(&rewrite);
     trd__free(u.uses);
-    return status;
+    trd__free(u.first);
+    if (status == TRD_OK) status = trd__dce(program); /* a node that took in several was made for each */
+    return status == TRD_OK ? trd__each_body(program, trd__fuse_accumulate) : status;
 }

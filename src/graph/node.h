@@ -11,10 +11,15 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-enum { TRD__MAX_INPUTS = 64, TRD__MAX_RESULTS = 8 };
+enum { TRD__MAX_INPUTS = 256, TRD__MAX_RESULTS = 128 };
 
 typedef struct trd_graph trd_graph;
 typedef struct trd_op trd_op;
+struct trd__program; /* graph/program.h */
+
+/* What the backward part computes again (graph/passes.h); of a body the builder's, when it is differentiated.
+ */
+typedef enum trd__remat_policy { TRD__REMAT_NONE, TRD__REMAT_MINIMAL, TRD__REMAT_FULL } trd__remat_policy;
 
 typedef struct trd__type {
     trd_dtype dtype;
@@ -32,10 +37,12 @@ struct trd_node {
     int result_count;
     int id; /* position in graph->nodes */
     bool layer_boundary;
-    bool forward;       /* was there when autodiff began: remat may recompute it in the backward part */
-    bool recomputed;    /* remat's copy of a forward node, kept apart from the original by cse */
-    const char *name;   /* NULL: unnamed */
-    trd_graph **bodies; /* body graphs of a control-flow op; NULL today */
+    bool forward;     /* was there when autodiff began: remat may recompute it in the backward part */
+    bool recomputed;  /* remat's copy of a forward node, kept apart from the original by cse */
+    const char *name; /* NULL: unnamed */
+    /* What an op of control flow runs, a program each. The builder owns them; passes over the graph go
+     * through them too, and a node with bodies is never shared with another one nor computed again. */
+    struct trd__program **bodies;
     int body_count;
 };
 
@@ -55,17 +62,35 @@ enum {
     TRD__OP_ADDS_INTO = 64 /* result 0 = input 0 + input 1, nothing else: what accumulates_into may absorb */
 };
 
+/* Where reverse mode begins: a value and its cotangent, null for ones. */
+typedef struct trd__seed {
+    trd_value of, cotangent;
+} trd__seed;
+/* What it is asked for. */
+typedef struct trd__gradient {
+    trd_value of;          /* value to differentiate by (usually a leaf) */
+    trd_value accumulator; /* what contributions are added to, in their order: an input entry, or a constant 0
+                              ("first"). Null: contributions are summed */
+    trd_value result; /* out: the accumulator after all contributions (accumulator itself, or null, when there
+                         are none) */
+} trd__gradient;
+typedef trd_status trd__differentiate(trd_builder *b, const trd__seed *seeds, int seed_count,
+                                      trd__gradient *gradients, int count);
+
+enum { TRD__RESULTS_VARY = -1 };
+
 /* One op. In a graph only through its descriptor; `ops.def` lists them all. */
 struct trd_op {
     const char *name;
     int min_inputs, max_inputs;
     unsigned optional_inputs; /* bit i: input i may be null */
-    int results;
+    int results;              /* TRD__RESULTS_VARY: as many as result_count says */
     size_t attr_size;
     unsigned flags;
     trd__cost cost;
     int alias_input;
 
+    int (*result_count)(const void *attr);
     /* Checks inputs and attributes and sets the result types (axes are copied where they carry over). */
     trd_status (*infer)(const trd_node *n, trd__type *results);
     /* Adds to the builder what computes dx[i], the cotangent of input i, from dy[j], that of result j (null
@@ -81,6 +106,11 @@ struct trd_op {
      * dy is a descendant of n. results[j] replaces result j of n everywhere. Returns false to decline. */
     bool (*merge_gradient)(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs,
                            trd_value *results, trd_value *dx);
+    /* Optional, in place of gradient, of an op that must keep more than its results: adds a node that stands
+     * for n (results[j] replaces result j everywhere and depends on no dy), and from it what computes dx,
+     * with the reverse mode itself at hand for what n's bodies hold. */
+    void (*split_gradient)(trd_builder *b, const trd_node *n, trd__differentiate *differentiate,
+                           const trd_value *dy, const bool *needs, trd_value *results, trd_value *dx);
     /* Optional: the node n again with its result `result` added into `accumulator` inside the op (in place on
      * a backend that can). Returns the new node's values in results (results[result] is the new accumulator),
      * or false to decline. */
@@ -106,6 +136,9 @@ struct trd_builder {
     trd_graph graph;
     trd__merged_value *merged; /* in the arena */
     int merged_count, merged_capacity;
+    trd__remat_policy remat_policy; /* of bodies, read when they are differentiated; whoever builds sets it */
+    struct trd__program **bodies;   /* of its nodes, freed with it */
+    int body_count, body_capacity;
     trd_status status;
     char *message; /* the first failure's */
 };
@@ -114,12 +147,16 @@ struct trd_builder {
  * and returns NULL. Null inputs are allowed only where the op lists them in optional_inputs. */
 const trd_node *trd__node_add(trd_builder *b, const trd_op *op, const void *attr, const trd_value *inputs,
                               int input_count);
+/* The same with bodies, which the builder takes over whether it succeeds or not. */
+const trd_node *trd__node_add_bodies(trd_builder *b, const trd_op *op, const void *attr,
+                                     const trd_value *inputs, int input_count,
+                                     struct trd__program *const *bodies, int body_count);
 /* The same for single-result ops. */
 trd_value trd__add_node(trd_builder *b, const trd_op *op, const void *attr, const trd_value *inputs,
                         int input_count);
 
-/* Appends a copy of n that shares its attributes and types and has operands of its own, the same as n's until
- * the caller changes them. NULL: out of memory, sticky. */
+/* Appends a copy of n, which has no bodies. It shares n's attributes and types and has operands of its own,
+ * the same as n's until the caller changes them. NULL: out of memory, sticky. */
 trd_node *trd__node_copy(trd_builder *b, const trd_node *n);
 
 static inline trd_value trd__result(const trd_node *n, int result)
@@ -129,6 +166,12 @@ static inline trd_value trd__result(const trd_node *n, int result)
 static inline const trd__type *trd__type_of(trd_value v)
 {
     return &v.node->results[v.result];
+}
+
+/* Whether v is a value of b's graph. */
+static inline bool trd__owns(const trd_builder *b, trd_value v)
+{
+    return v.node->id < b->graph.node_count && b->graph.nodes[v.node->id] == v.node;
 }
 
 /* Keeps the thread's current message as the builder's first failure, unless there already is one. */

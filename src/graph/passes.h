@@ -9,8 +9,6 @@
 
 #include "graph/program.h"
 
-typedef enum trd__remat_policy { TRD__REMAT_NONE, TRD__REMAT_MINIMAL, TRD__REMAT_FULL } trd__remat_policy;
-
 trd_status trd__verify(const trd__program *program); /* order, types by re-running infer, output bindings */
 trd_status trd__dce(trd__program *program);          /* drops nodes no output depends on */
 trd_status trd__cse(trd__program *program);          /* shares equal nodes (op, attr, inputs) */

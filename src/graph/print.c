@@ -1,5 +1,5 @@
 /* Readable text of a program, a node a line: result, op, operands, attributes, type, name; then the outputs.
- * Equal programs print equal text. */
+ * A node's bodies follow it, indented. Equal programs print equal text. */
 #include "base/shape.h"
 #include "graph/passes.h"
 
@@ -21,9 +21,9 @@ static void print_type(const trd__type *type, FILE *stream)
     fprintf(stream, "%s %s", trd_dtype_name(type->dtype), trd__shape_text(&type->shape, shape));
 }
 
-static void print_node(const trd_node *n, FILE *stream)
+static void print_node(const trd_node *n, int indent, FILE *stream)
 {
-    fprintf(stream, "  %%%d = %s(", n->id, n->op->name);
+    fprintf(stream, "%*s  %%%d = %s(", indent, "", n->id, n->op->name);
     for (int i = 0; i < n->input_count; i++) {
         if (i) fputs(", ", stream);
         print_value(n->inputs[i], stream);
@@ -44,18 +44,28 @@ static void print_node(const trd_node *n, FILE *stream)
     fputc('\n', stream);
 }
 
-void trd__program_print(const trd__program *program, FILE *stream)
+/* indent: spaces before each line. */
+static void print_program(const trd__program *program, int indent, FILE *stream)
 {
     const trd_graph *graph = &program->builder->graph;
-    fprintf(stream, "program %s: %d nodes", program->name, graph->node_count);
+    fprintf(stream, "%*sprogram %s: %d nodes", indent, "", program->name, graph->node_count);
     if (program->replicas > 1) fprintf(stream, ", %lld replicas", (long long)program->replicas);
     fputc('\n', stream);
-    for (int i = 0; i < graph->node_count; i++) print_node(graph->nodes[i], stream);
+    for (int i = 0; i < graph->node_count; i++) {
+        const trd_node *n = graph->nodes[i];
+        print_node(n, indent, stream);
+        for (int body = 0; body < n->body_count; body++) print_program(n->bodies[body], indent + 4, stream);
+    }
     for (int i = 0; i < program->output_count; i++) {
         const trd__output *output = &program->outputs[i];
         const trd__slot *slot = &program->slots[output->slot];
-        fprintf(stream, "  %s.%s <- ", slot->name, slot->entries[output->entry].name);
+        fprintf(stream, "%*s  %s.%s <- ", indent, "", slot->name, slot->entries[output->entry].name);
         print_value(output->value, stream);
         fputc('\n', stream);
     }
+}
+
+void trd__program_print(const trd__program *program, FILE *stream)
+{
+    print_program(program, 0, stream);
 }

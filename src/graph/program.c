@@ -34,6 +34,15 @@ void trd__program_free(trd__program *program)
     trd__free(program);
 }
 
+trd_status trd__each_body(const trd__program *program, trd_status (*visit)(trd__program *body))
+{
+    const trd_graph *graph = &program->builder->graph;
+    for (int i = 0; i < graph->node_count; i++)
+        for (int body = 0; body < graph->nodes[i]->body_count; body++)
+            TRD_TRY(visit(graph->nodes[i]->bodies[body]));
+    return TRD_OK;
+}
+
 /* Copies an entry with its strings into the arena. */
 static bool copy_entry(trd__arena *arena, const trd__entry *entry, trd__entry *copy)
 {
@@ -190,6 +199,12 @@ void trd__program_output(trd__program *program, int slot, int entry, trd_value v
         return;
     }
     if (!check_replicas(program, e)) return;
+    if (!trd__owns(b, value)) {
+        trd_builder_fail(b, TRD_INVALID_ARGUMENT,
+                         "program %s: output \"%s\" expected a value of its own graph, found one of another",
+                         program->name, e->name);
+        return;
+    }
     const trd__type *type = trd__type_of(value);
     trd_shape shape = trd__program_shape(program, e);
     if (type->dtype != e->dtype || !trd__shape_equal(&type->shape, &shape)) {

@@ -1,8 +1,16 @@
-/* A program of one's own: a backend rewrites what it compiles, the caller's program stays as it is.
- * Invariant: the copy has the same nodes in the same order with the same annotations, so passes see no
- * difference. */
+/* A program of one's own: a backend rewrites what it compiles, the caller's program stays as it is; and a
+ * program's nodes in the midst of another graph. Invariant: the copy has the same nodes in the same order
+ * with the same annotations, so passes see no difference. */
 #include "base/alloc.h"
 #include "graph/program.h"
+
+/* Where the nodes go, and what stands for the leaves there. */
+typedef struct copying {
+    trd_builder *b;
+    trd__program *program;          /* leaves are its inputs; NULL: leaves below */
+    const trd_value *const *leaves; /* by slot and entry */
+    trd_value *map;                 /* by node of the original: its copy's result 0 */
+} copying;
 
 static void annotate(trd_builder *b, const trd_node *from, const trd_node *to)
 {
@@ -15,40 +23,71 @@ static void annotate(trd_builder *b, const trd_node *from, const trd_node *to)
     n->recomputed = from->recomputed;
 }
 
-static const trd_node *copy_node(trd__program *to, const trd_node *n, const trd_node *const *map)
+static trd_value copied(const copying *c, trd_value v)
 {
-    trd_value inputs[TRD__MAX_INPUTS] = {{NULL, 0}};
-    for (int j = 0; j < n->input_count; j++)
-        if (n->inputs[j].node) inputs[j] = (trd_value){map[n->inputs[j].node->id], n->inputs[j].result};
-    const trd_node *copy = NULL;
+    trd_value to = c->map[v.node->id];
+    return (trd_value){to.node, to.result + v.result};
+}
+
+/* n's bodies, copied; NULL where it has none, or with the builder's error set. */
+static trd__program **copy_bodies(copying *c, const trd_node *n)
+{
+    if (!n->body_count) return NULL;
+    trd__program **bodies =
+        trd__arena_alloc(c->b->graph.arena, (size_t)n->body_count, sizeof(trd__program *));
+    trd_status status = bodies ? TRD_OK : TRD_NO_MEMORY;
+    int made = 0;
+    while (status == TRD_OK && made < n->body_count) {
+        status = trd__program_copy(n->bodies[made], &bodies[made]);
+        if (status == TRD_OK) made++;
+    }
+    if (status == TRD_OK) return bodies;
+    while (made > 0) trd__program_free(bodies[--made]);
+    trd__builder_stick(c->b, status);
+    return NULL;
+}
+
+static void copy_node(copying *c, const trd_node *n)
+{
     if (n->op == &trd__op_input) {
         const trd__input_attr *attr = n->attr;
-        copy = trd__program_input(to, attr->slot, attr->entry).node;
-    } else {
-        copy = trd__node_add(to->builder, n->op, n->attr, inputs, n->input_count);
+        c->map[n->id] = c->program ? trd__program_input(c->program, attr->slot, attr->entry)
+                                   : c->leaves[attr->slot][attr->entry];
+        if (c->program) annotate(c->b, n, c->map[n->id].node);
+        return;
     }
-    annotate(to->builder, n, copy);
-    return copy;
+    trd_value inputs[TRD__MAX_INPUTS] = {{NULL, 0}};
+    for (int j = 0; j < n->input_count; j++)
+        if (n->inputs[j].node) inputs[j] = copied(c, n->inputs[j]);
+    trd__program **bodies = copy_bodies(c, n);
+    const trd_node *copy = trd__node_add_bodies(c->b, n->op, n->attr, inputs, n->input_count, bodies,
+                                                bodies ? n->body_count : 0);
+    annotate(c->b, n, copy);
+    c->map[n->id] = trd__result(copy, 0);
+}
+
+static void copy_nodes(copying *c, const trd_graph *graph)
+{
+    c->map = trd__calloc((size_t)graph->node_count + 1, sizeof *c->map);
+    if (!c->map) trd__builder_stick(c->b, TRD_NO_MEMORY);
+    for (int i = 0; i < graph->node_count && c->b->status == TRD_OK; i++) copy_node(c, graph->nodes[i]);
 }
 
 static trd_status copy_into(const trd__program *from, trd__program *to)
 {
-    trd_builder *b = to->builder;
-    const trd_graph *graph = &from->builder->graph;
-    const trd_node **map = trd__alloc((size_t)graph->node_count + 1, sizeof(trd_node *));
-    if (!map) return TRD_NO_MEMORY;
+    copying c = {.b = to->builder, .program = to};
+    to->builder->remat_policy = from->builder->remat_policy;
     to->replicas = from->replicas;
     for (int s = 0; s < from->slot_count; s++)
         trd__program_slot(to, from->slots[s].name, from->slots[s].access, from->slots[s].entries,
                           from->slots[s].entry_count);
-    for (int i = 0; i < graph->node_count && b->status == TRD_OK; i++)
-        map[i] = copy_node(to, graph->nodes[i], map);
-    for (int i = 0; i < from->output_count && b->status == TRD_OK; i++) {
+    copy_nodes(&c, &from->builder->graph);
+    for (int i = 0; i < from->output_count && c.b->status == TRD_OK; i++) {
         const trd__output *o = &from->outputs[i];
-        trd__program_output(to, o->slot, o->entry, (trd_value){map[o->value.node->id], o->value.result});
+        trd__program_output(to, o->slot, o->entry, copied(&c, o->value));
     }
-    trd__free(map);
-    return trd_builder_status(b);
+    trd__free(c.map);
+    return trd_builder_status(c.b);
 }
 
 trd_status trd__program_copy(const trd__program *program, trd__program **copy)
@@ -63,4 +102,22 @@ trd_status trd__program_copy(const trd__program *program, trd__program **copy)
     else
         trd__program_free(to);
     return status;
+}
+
+void trd__program_inline(trd_builder *b, const trd__program *program, const trd_value *const *leaves,
+                         trd_value *const *outputs)
+{
+    if (b->status != TRD_OK) return;
+    trd_status status = trd_builder_status(program->builder);
+    if (status != TRD_OK) {
+        trd__builder_stick(b, status);
+        return;
+    }
+    copying c = {.b = b, .leaves = leaves};
+    copy_nodes(&c, &program->builder->graph);
+    for (int i = 0; i < program->output_count && b->status == TRD_OK; i++) {
+        const trd__output *o = &program->outputs[i];
+        outputs[o->slot][o->entry] = copied(&c, o->value);
+    }
+    trd__free(c.map);
 }

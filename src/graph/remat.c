@@ -100,7 +100,8 @@ static bool decide(const plan *p, const trd_node *n)
 {
     const facts *f = &p->facts[n->id];
     bool cheap = n->op->cost != TRD__COST_PRODUCT;
-    if (!n->forward || f->output || n->op->flags & TRD__OP_LEAF || n->layer_boundary) return false;
+    if (!n->forward || f->output || n->op->flags & TRD__OP_LEAF || n->layer_boundary || n->body_count)
+        return false;
     if (n->id < p->layers && p->policy == TRD__REMAT_FULL) return f->first_layer == f->last_layer;
     if (n->id < p->layers && p->policy == TRD__REMAT_MINIMAL) return cheap;
     return cheap && operands_available(p, n) && worth_it(f);

@@ -57,6 +57,11 @@ static trd_status verify_output(const trd__program *program, const trd__output *
     return TRD_OK;
 }
 
+static trd_status verify_body(trd__program *body)
+{
+    return trd__verify(body);
+}
+
 trd_status trd__verify(const trd__program *program)
 {
     TRD_TRY(trd_builder_status(program->builder));
@@ -67,6 +72,7 @@ trd_status trd__verify(const trd__program *program)
                              graph->nodes[i]->id);
         TRD_TRY(verify_node(graph, graph->nodes[i]));
     }
+    TRD_TRY(trd__each_body(program, verify_body));
     for (int i = 0; i < program->output_count; i++) TRD_TRY(verify_output(program, &program->outputs[i]));
     return TRD_OK;
 }

@@ -46,6 +46,7 @@ typedef struct trd__pad_attr {
     int64_t axis, before, after;
     double value;
 } trd__pad_attr;
+enum { TRD__CONCAT_PARTS = 64 }; /* most of one concat */
 typedef struct trd__concat_attr {
     int axis;
 } trd__concat_attr;
@@ -110,5 +111,12 @@ typedef struct trd__token_logprobs_attr {
     int merged, hidden_gradient, weight_gradient;
     int pad_;
 } trd__token_logprobs_attr;
+/* repeat: carries, shared, stacked, sums -> carries, sums, made. Stacked and sums operands, sums and made
+ * results have a leading axis of length count. What the body is: ops/repeat.h. */
+typedef struct trd__repeat_attr {
+    int64_t count;
+    int reverse; /* rows count - 1 .. 0 */
+    int carries, shared, stacked, sums, made;
+} trd__repeat_attr;
 
 #endif

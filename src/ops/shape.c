@@ -339,7 +339,7 @@ trd_value trd_concat(trd_builder *b, const trd_value *parts, int count, int axis
 
 const trd_op trd__op_concat = {.name = "concat",
                                .min_inputs = 1,
-                               .max_inputs = TRD__MAX_INPUTS,
+                               .max_inputs = TRD__CONCAT_PARTS,
                                .results = 1,
                                .attr_size = sizeof(trd__concat_attr),
                                .cost = TRD__COST_CHEAP,

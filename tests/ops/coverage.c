@@ -66,7 +66,8 @@ static void every_op_says_whether_it_is_differentiable(void **state)
         const trd_op *op = trd__op_at(i);
         bool is_gradient = strstr(op->name, "_grad") != NULL && strcmp(op->name, "stop_gradient") != 0;
         bool none = op->flags & (TRD__OP_NOT_DIFFERENTIABLE | TRD__OP_LEAF);
-        if ((op->gradient != NULL) == (none || is_gradient)) fail_msg("%s", op->name);
+        bool given = op->gradient || op->split_gradient;
+        if (given == (none || is_gradient)) fail_msg("%s", op->name);
     }
 }
 

@@ -273,7 +273,7 @@ static bool fits(const trd__fusion *f, int a, int b)
     }
     /* Every register use that is not served inside may be a result of its own. */
     int open = register_uses - register_reads;
-    return d.reads <= TRD__UNIT_READS && d.results + (open > 0 ? open : 0) <= TRD__MAX_RESULTS;
+    return d.reads <= TRD__UNIT_READS && d.results + (open > 0 ? open : 0) <= TRD__KERNEL_RESULTS;
 }
 
 static trd_status try_union(trd__fusion *f, int into, int from)

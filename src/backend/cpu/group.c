@@ -7,7 +7,7 @@ typedef struct frame {
     const trd__group *group;
     const trd__cpu_call *call;
     float *reg[TRD__GROUP_REGISTERS];
-    bool direct[TRD__MAX_RESULTS]; /* by store */
+    bool direct[TRD__KERNEL_RESULTS]; /* by store */
     double *partials;
 } frame;
 

@@ -32,9 +32,9 @@ typedef struct build {
     trd__group_op ops[MAX_VALUES]; /* operands and results are entries until registers are assigned */
     int op_count;
     int inputs[MAX_VALUES], input_count; /* value numbers */
-    trd__group_store stores[TRD__MAX_RESULTS];
-    trd__group_reduction reductions[TRD__MAX_RESULTS];
-    int outputs[TRD__MAX_RESULTS];
+    trd__group_store stores[TRD__KERNEL_RESULTS];
+    trd__group_reduction reductions[TRD__KERNEL_RESULTS];
+    int outputs[TRD__KERNEL_RESULTS];
     int store_count, reduction_count, output_count;
     bool overflow;
 } build;
@@ -342,7 +342,7 @@ static trd_status finish_group(build *g, trd__group *group)
                           .op_count = g->op_count,
                           .store_count = g->store_count,
                           .reduction_count = g->reduction_count};
-    if (g->overflow || g->input_count > TRD__MAX_INPUTS || g->output_count > TRD__MAX_RESULTS)
+    if (g->overflow || g->input_count > TRD__KERNEL_INPUTS || g->output_count > TRD__KERNEL_RESULTS)
         return trd__fail(TRD_INTERNAL, "fuser: a group of %d ops is too large", g->op_count);
     for (int s = 0; s < g->store_count; s++) g->stores[s].reg = g->entries[g->stores[s].reg].reg;
     for (int k = 0; k < g->op_count; k++) {

@@ -17,6 +17,9 @@
 #include "base/shape.h"
 #include "ops/attrs.h"
 
+/* Operands and results of one kernel call. */
+enum { TRD__KERNEL_INPUTS = 64, TRD__KERNEL_RESULTS = 8 };
+
 typedef enum trd__isa { TRD__ISA_BASELINE, TRD__ISA_AVX2, TRD__ISA_AVX512 } trd__isa;
 
 typedef struct trd__cpu_info {
@@ -37,7 +40,7 @@ typedef struct trd__cpu_plan {
     /* out: in_place[result] = input + 1 whose buffer the result may take when that input dies here; 0: none.
      * An op with TRD__OP_ALIASES sets it for its accumulator: guaranteed there, see above. Elsewhere the
      * kernel must cope with both, equal and distinct pointers. */
-    int in_place[TRD__MAX_RESULTS];
+    int in_place[TRD__KERNEL_RESULTS];
 } trd__cpu_plan;
 
 typedef struct trd__cpu_fault trd__cpu_fault;

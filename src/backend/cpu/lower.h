@@ -30,7 +30,7 @@ typedef struct trd__draft {
     trd__cpu_plan plan;
     int *inputs, *outputs; /* value numbers; -1: null, unused, or a constant-0 accumulator */
     int input_count, output_count;
-    uint64_t reuse[TRD__MAX_RESULTS]; /* bit i: the output may take the buffer of input i */
+    uint64_t reuse[TRD__KERNEL_RESULTS]; /* bit i: the output may take the buffer of input i */
     int accumulator; /* operand whose buffer must be reused, by a copy if need be; -1: none */
     uint64_t bytes_read, bytes_written;
     const char *name; /* what a profile calls it */

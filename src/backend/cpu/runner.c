@@ -82,8 +82,8 @@ static void *address(const trd__run *run, trd__place place)
 static void run_step(trd__runner *runner, const trd__cpu_step *step, int worker, int workers)
 {
     const trd__run *run = runner->run;
-    const void *inputs[TRD__MAX_INPUTS];
-    void *outputs[TRD__MAX_RESULTS];
+    const void *inputs[TRD__KERNEL_INPUTS];
+    void *outputs[TRD__KERNEL_RESULTS];
     for (int i = 0; i < step->input_count; i++) inputs[i] = address(run, step->inputs[i]);
     for (int i = 0; i < step->output_count; i++) outputs[i] = address(run, step->outputs[i]);
     trd__cpu_call call = {.node = step->node,

@@ -69,7 +69,7 @@ static void lower_concat(trd__emitter *e, const trd_node *n, const trd__pjrt_op 
 {
     (void)row;
     const trd__concat_attr *attr = n->attr;
-    trd__hlo parts[TRD__MAX_INPUTS];
+    trd__hlo parts[TRD__CONCAT_PARTS];
     for (int i = 0; i < n->input_count; i++) parts[i] = trd__hlo_operand(e, n, i);
     results[0] =
         trd__emit(e, parts[0].dtype, &n->results[0].shape, parts, n->input_count,

@@ -1,0 +1,45 @@
+/* Cases of repeat. */
+#include "support/op_case.h"
+
+/* tanh(x W + shared) per iteration; made: the sum over rows. */
+static void layer(trd_builder *b, const trd_iteration *in, trd_value *out, void *user)
+{
+    (void)user;
+    trd_value h = trd_linear(b, in->carries[0], in->stacked[0]);
+    out[0] = trd_tanh(b, trd_add(b, h, in->shared[0]));
+    out[1] = trd_reduce_sum(b, out[0], 1, false, trd_value_dtype(out[0]));
+}
+
+/* Parameters: count, reverse. */
+static int build(trd_builder *b, const op_case *c, const trd_value *in, trd_value *out)
+{
+    trd_repeat(b,
+               &(trd_repeat_options){.count = (int64_t)c->parameter[0],
+                                     .reverse = c->parameter[1] > 0,
+                                     .carries = in,
+                                     .carry_count = 1,
+                                     .shared = in + 1,
+                                     .shared_count = 1,
+                                     .stacked = in + 2,
+                                     .stacked_count = 1,
+                                     .made_count = 1,
+                                     .body = layer},
+               out);
+    return 2;
+}
+
+#define X(label, ...)                                                                                        \
+    {                                                                                                        \
+        .name = label, .dtype = OP_FLOAT, .shape = OP_SHAPE(__VA_ARGS__), .fill = op_normal, .high = 1       \
+    }
+
+static const op_case cases[] = {
+    {.name = "layers",
+     .op = &trd__op_repeat,
+     .build = build,
+     .parameter = {3},
+     .skip = 1u << OP_DIFFERENCES,
+     .operands = {X("x", 5, 7), X("bias", 7), X("weight", 3, 7, 7)}},
+};
+
+OP_CASES_MAIN("ops/repeat", cases)
