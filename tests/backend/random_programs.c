@@ -1,6 +1,7 @@
 /* Random programs: fused, planned and run in place on one to three threads against plain kernels, every value
- * in a buffer of its own kind. Programs of exact ops must agree to the bit; those with products and
- * transcendental functions to rounding. Each runs twice, so state written in place feeds the next run. */
+ * in a buffer of its own kind, loops unrolled. Programs of exact ops must agree to the bit; those with
+ * products and transcendental functions to rounding. Each runs twice, so state written in place feeds the
+ * next run. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/shape.h"
+#include "graph/passes.h"
 #include "ops/attrs.h"
 #include "support/nightly.h"
 #include "support/program.h"
@@ -24,6 +26,7 @@ enum {
     STATE = 6,
     RESULTS = 5,
     NODES = 45,
+    BODY_NODES = 8,
     PROGRAMS = 150,
     SLOT_STATE = 0,
     SLOT_RESULTS = 2
@@ -35,7 +38,7 @@ typedef struct maker {
     uint64_t seed, draws;
     bool exact;
     int64_t columns;               /* few: one thread runs everything; many: all threads share the work */
-    trd_value matrices[3 * NODES]; /* (ROWS, columns) f32 */
+    trd_value matrices[5 * NODES]; /* (ROWS, columns) f32 */
     int matrix_count;
     trd_value scalars[3 * NODES]; /* () f32 */
     int scalar_count;
@@ -158,6 +161,55 @@ static trd_value scalar(maker *m)
     }
 }
 
+static void random_body(trd_builder *b, const trd_iteration *in, trd_value *out, void *user)
+{
+    maker *outer = user, m = *outer;
+    m.b = b;
+    m.matrix_count = m.scalar_count = 0;
+    for (int i = 0; i < 2; i++) m.matrices[m.matrix_count++] = in->carries[i];
+    m.matrices[m.matrix_count++] = in->stacked[0];
+    m.matrices[m.matrix_count++] = in->shared[0];
+    m.vector = in->shared[1];
+    m.ids = in->shared[2];
+    m.scalars[m.scalar_count++] = in->shared[3];
+    for (int i = 0; i < BODY_NODES; i++) {
+        trd_value v = below(&m, 4) ? elementwise(&m) : structural(&m);
+        m.matrices[m.matrix_count++] = v;
+    }
+    for (int i = 0; i < 4; i++) out[i] = pick(&m); /* may be a carry itself, or the same twice */
+    outer->draws = m.draws;
+}
+
+/* Carries two matrices through a random body over two rows; one of the results made is added to the rows. */
+static void add_loop(maker *m)
+{
+    enum { COUNT = 2 };
+    trd_builder *b = m->b;
+    trd_shape shape = TRD__SHAPE(COUNT, ROWS, m->columns), row = TRD__SHAPE(ROWS, m->columns);
+    trd_value carries[] = {pick(m), pick(m)}, shared[] = {pick(m), m->vector, m->ids, pick_scalar(m)};
+    trd_value stacked = trd_reshape(b, trd_concat(b, (trd_value[]){pick(m), pick(m)}, COUNT, 0), shape);
+    trd_value results[4];
+    trd_repeat(b,
+               &(trd_repeat_options){.count = COUNT,
+                                     .reverse = below(m, 2),
+                                     .carries = carries,
+                                     .carry_count = 2,
+                                     .shared = shared,
+                                     .shared_count = 4,
+                                     .stacked = &stacked,
+                                     .stacked_count = 1,
+                                     .made_count = 2,
+                                     .body = random_body,
+                                     .user = m},
+               results);
+    trd_value added = trd_accumulate(b, stacked, results[3]);
+    int first = below(m, COUNT);
+    trd_value made[] = {results[0], results[1],
+                        trd_reshape(b, trd_slice(b, results[2], 0, first, first + 1), row),
+                        trd_reshape(b, trd_slice(b, added, 0, first, first + 1), row)};
+    for (int i = below(m, 2); i < 4; i += 1 + below(m, 2)) m->matrices[m->matrix_count++] = made[i];
+}
+
 static void bind_outputs(maker *m)
 {
     for (int i = 0; i < STATE; i++)
@@ -198,7 +250,11 @@ static trd__program *random_program(uint64_t seed, bool exact)
     m.scalars[m.scalar_count++] = trd__program_input(m.program, 1, 2);
     m.scalars[m.scalar_count++] = trd_scalar(m.b, TRD_F32, 0.5);
     for (int i = 0; i < NODES; i++) {
-        int kind = below(&m, 10);
+        int kind = below(&m, exact ? 11 : 10);
+        if (kind == 10) {
+            add_loop(&m);
+            continue;
+        }
         trd_value v = kind < 6 ? elementwise(&m) : kind < 8 ? structural(&m) : scalar(&m);
         if (kind < 8)
             m.matrices[m.matrix_count++] = v;
@@ -254,6 +310,12 @@ static void compare(world *a, world *b, uint64_t seed, bool exact, int threads)
         }
 }
 
+static bool is_no_repeat(const trd_node *n, void *user)
+{
+    (void)user;
+    return n->op != &trd__op_repeat;
+}
+
 static void check_program(uint64_t seed)
 {
     static const char *const isas[] = {"baseline", "avx2", "avx512"};
@@ -261,8 +323,9 @@ static void check_program(uint64_t seed)
     bool exact = seed % 2 == 0;
     int threads = 1 + (int)(seed % 3);
     trd__program *p = random_program(seed, exact);
-    world plain = make_world(p, 1, NULL, true, exact),
-          fused = make_world(p, threads, isas[seed / 3 % (uint64_t)(best + 1)], false, exact);
+    world fused = make_world(p, threads, isas[seed / 3 % (uint64_t)(best + 1)], false, exact);
+    assert_int_equal(trd__expand(p, is_no_repeat, NULL), TRD_OK);
+    world plain = make_world(p, 1, NULL, true, exact);
     trd__program_free(p);
     for (int run = 0; run < 2; run++) {
         assert_int_equal(plain.backend->table->execute(plain.backend, plain.executable, plain.sets, NULL),

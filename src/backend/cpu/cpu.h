@@ -11,7 +11,8 @@
 #include "backend/backend.h"
 #include "backend/cpu/kernel.h"
 
-/* Where a value lives: bytes from the start of a region. Slot s is region s. */
+/* Where a value lives: bytes from the start of a region. Slot s is region s. What a repeat's body sees of
+ * something stacked moves by a row an iteration. */
 enum {
     TRD__REGION_ARENA = TRD__MAX_SLOTS,
     TRD__REGION_CONSTANTS,
@@ -20,13 +21,21 @@ enum {
 };
 typedef struct trd__place {
     int region;
-    size_t offset;
+    size_t offset, stride; /* stride: from row to row of a loop; 0: the same place in every iteration */
 } trd__place;
+
+/* The steps of a repeat's body, which run count times. */
+typedef struct trd__cpu_loop {
+    int first, last; /* steps */
+    int64_t count;
+    bool reverse; /* rows count - 1 .. 0 */
+} trd__cpu_loop;
 
 /* One kernel call of a run: a node's or a fused group's. */
 typedef struct trd__cpu_step {
     const trd__cpu_kernel *kernel;
-    const trd_node *node; /* a group's last node, for messages */
+    const trd_node *node;      /* a group's last node, for messages */
+    const trd__cpu_loop *loop; /* it is in; NULL: runs once */
     const void *state;
     trd__place *inputs, *outputs;
     int input_count, output_count;

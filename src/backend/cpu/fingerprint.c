@@ -19,6 +19,7 @@ static uint64_t add_places(uint64_t hash, const trd__place *places, int count)
     for (int i = 0; i < count; i++) {
         hash = add_number(hash, (uint64_t)places[i].region);
         hash = add_number(hash, places[i].offset);
+        hash = add_number(hash, places[i].stride);
     }
     return hash;
 }
@@ -42,6 +43,7 @@ static uint64_t add_step(uint64_t hash, const trd__cpu_step *step)
     hash = add_number(hash, (uint64_t)step->phases);
     hash = add_number(hash, step->worker_bytes);
     hash = add_number(hash, step->shared_bytes);
+    hash = add_number(hash, step->loop ? (uint64_t)step->loop->first : UINT64_MAX);
     hash = add_places(hash, step->inputs, step->input_count);
     hash = add_places(hash, step->outputs, step->output_count);
     return step->kernel == &trd__kernel_group ? add_group(hash, step->state) : hash;

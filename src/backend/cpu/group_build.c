@@ -357,18 +357,15 @@ static trd_status finish_group(build *g, trd__group *group)
 }
 
 /* Inputs that are read element by element only may hand their buffer to a result of the same width. */
-static uint64_t reusable_inputs(const trd__group *group)
+static bool is_reusable(const trd__group *group, int input)
 {
-    uint64_t full = 0, other = 0;
+    bool full = false, other = false;
     for (int i = 0; i < group->load_count; i++) {
-        if (group->loads[i].input < 0) continue;
-        uint64_t bit = UINT64_C(1) << group->loads[i].input;
-        if (group->loads[i].kind == TRD__LOAD_FULL)
-            full |= bit;
-        else
-            other |= bit;
+        if (group->loads[i].input != input) continue;
+        full |= group->loads[i].kind == TRD__LOAD_FULL;
+        other |= group->loads[i].kind != TRD__LOAD_FULL;
     }
-    return full & ~other;
+    return full && !other;
 }
 
 /* "fused square+mul+add": the members' ops, each once, in the order they come first. */
@@ -412,12 +409,13 @@ static trd_status add_draft(build *g, trd__group *group)
         d->inputs[i] = g->inputs[i];
         d->bytes_read += g->l->values[g->inputs[i]].bytes;
     }
-    uint64_t reusable = reusable_inputs(group);
     for (int r = 0; r < g->output_count; r++) {
         d->outputs[r] = g->outputs[r];
         d->bytes_written += g->l->values[g->outputs[r]].bytes;
     }
-    for (int s = 0; s < g->store_count; s++) d->reuse[g->stores[s].output] = reusable;
+    for (int s = 0; s < g->store_count; s++)
+        for (int i = 0; i < g->input_count; i++)
+            d->reuse[g->stores[s].output * g->input_count + i] = is_reusable(group, i);
     return name_draft(g, d);
 }
 

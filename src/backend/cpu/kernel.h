@@ -53,6 +53,7 @@ typedef struct trd__cpu_call {
     void *shared_scratch;
     const void *state;
     int worker, workers;
+    const int64_t *row; /* of what is stacked, in a loop; NULL outside one. For messages */
     trd__cpu_fault *fault;
 } trd__cpu_call;
 

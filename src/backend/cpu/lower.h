@@ -1,5 +1,6 @@
 /* Compile's working state, handed from stage to stage: values and their storage (values.c), drafts of steps
- * (compile.c, fuser.c), storage for every value (storage.c).
+ * (drafts.c, fuser.c), storage for every value (storage.c), steps (emit.c). A repeat's body is lowered like a
+ * program of its own (repeat.c), but stands in its draft's place: in time, in the arena and among the steps.
  *
  * Every result of every node is a *value* with a number. A value either owns storage (it is its own root) or
  * views its root's. Drafts are in execution order; a draft's number is the time at which it runs. */
@@ -24,14 +25,22 @@ typedef struct trd__storage {
     trd__place place;
 } trd__storage;
 
+/* While a program is lowered, entry e of its slots (counted through all of them) is region TRD__REGION_ENTRY
+ * + e. */
+enum { TRD__REGION_ENTRY = TRD__REGION_NONE + 1 };
+
+typedef struct trd__lowering trd__lowering;
+
 typedef struct trd__draft {
-    const trd__cpu_kernel *kernel;
+    const trd__cpu_kernel *kernel; /* NULL: a repeat */
     const trd_node *node;
+    trd__lowering *body; /* of a repeat; else NULL */
     trd__cpu_plan plan;
     int *inputs, *outputs; /* value numbers; -1: null, unused, or a constant-0 accumulator */
     int input_count, output_count;
-    uint64_t reuse[TRD__KERNEL_RESULTS]; /* bit i: the output may take the buffer of input i */
-    int accumulator; /* operand whose buffer must be reused, by a copy if need be; -1: none */
+    bool *reuse;    /* [output][input]: the output may take the buffer of the input */
+    int *updates;   /* by output: the input in whose buffer it must be, by a copy if need be; -1: none */
+    int begin, end; /* positions in the program's time: one, or those of a body */
     uint64_t bytes_read, bytes_written;
     const char *name; /* what a profile calls it */
 } trd__draft;
@@ -43,11 +52,12 @@ typedef struct trd__copy {
     size_t bytes;
 } trd__copy;
 
-typedef struct trd__lowering {
+struct trd__lowering {
     const trd__cpu_info *info;
     const trd_log_sink *log; /* NULL unless verbose */
     trd__executable *executable;
-    trd__arena *arena; /* the executable's */
+    trd__arena *arena;   /* the executable's */
+    trd__cpu_loop *loop; /* of a body; NULL: the program itself */
     trd__program *program;
     trd_graph *graph;
     int *first_value; /* of each node */
@@ -57,7 +67,10 @@ typedef struct trd__lowering {
     int draft_count, draft_capacity;
     trd__copy *copies;
     int copy_count, copy_capacity;
-} trd__lowering;
+    trd__place *entries; /* what entry regions stand for; of a body known when its draft is emitted */
+    int first_entry[TRD__MAX_SLOTS]; /* number of a slot's first entry */
+    int length;                      /* positions of its time */
+};
 
 static inline int trd__value_number(const trd__lowering *l, trd_value v)
 {
@@ -66,6 +79,11 @@ static inline int trd__value_number(const trd__lowering *l, trd_value v)
 static inline trd__storage *trd__root_of(const trd__lowering *l, int value)
 {
     return &l->values[l->values[value].root];
+}
+
+static inline bool trd__may_reuse(const trd__draft *d, int output, int input)
+{
+    return d->reuse[output * d->input_count + input];
 }
 
 /* Program outputs that no step can write in place (an input, a part of a value, a value bound twice) become
@@ -78,11 +96,21 @@ extern const trd__cpu_kernel trd__kernel_copy;
  */
 bool trd__starts_from_zero(const trd__lowering *l, const trd_node *n, int i);
 trd_status trd__number_values(trd__lowering *l); /* fills values: roots, views, leaves, constants, outputs */
+/* From a program that has been through the generic passes to drafts: everything before storage, which only
+ * the whole program can be given. */
+trd_status trd__draft_program(trd__lowering *l);
+void trd__lowering_end(trd__lowering *l);         /* frees what is not the arena's, bodies' too */
+void trd__fill_constants(const trd__lowering *l); /* into the executable's constants */
 trd__draft *trd__draft_add(trd__lowering *l, const trd_node *node, int inputs,
-                           int outputs);                         /* NULL: no memory */
-trd_status trd__draft_node(trd__lowering *l, const trd_node *n); /* drafts.c: the draft of a single node */
-void trd__count_traffic(const trd__lowering *l, trd__draft *d);  /* traffic.c: its bytes read and written */
-trd_status trd__fuse(trd__lowering *l);                          /* fuser.c: drafts for all nodes, in order */
+                           int outputs);                           /* NULL: no memory */
+trd_status trd__draft_node(trd__lowering *l, const trd_node *n);   /* drafts.c: the draft of a single node */
+void trd__count_traffic(const trd__lowering *l, trd__draft *d);    /* traffic.c: its bytes read and written */
+trd_status trd__draft_repeat(trd__lowering *l, const trd_node *n); /* repeat.c: its draft and its body's */
+void trd__bind_body(const trd__lowering *l, const trd__draft *d);  /* places of what the body's entries are */
+trd_status trd__fuse(trd__lowering *l);         /* fuser.c: drafts for all nodes, in order */
 trd_status trd__place_values(trd__lowering *l); /* storage.c: liveness, in place, arena, copies */
+/* Where a value (-1: none) is, in the executable's regions. */
+trd__place trd__place_bound(const trd__lowering *l, int value);
+trd_status trd__emit_steps(trd__lowering *l); /* emit.c: the executable's steps and what its report says */
 
 #endif

@@ -1,4 +1,86 @@
-/* repeat has no kernel: it is unrolled. */
-#include "backend/cpu/kernel.h"
+/* Lowering of repeat: the body becomes drafts like those of any program, once, and the loop around its steps
+ * says how often they run. Its arena is part of the program's; carries and sums are updated where the results
+ * are kept.
+ *
+ * Invariant: the buffers of a repeat's operands and results are distinct from all that its body computes in
+ * while it runs, so an iteration sees what the one before left in them and nothing else. */
+#include "ops/repeat.h"
 
-const trd__cpu_op trd__cpu_repeat[] = {{0}};
+#include "backend/cpu/lower.h"
+
+const trd__cpu_op trd__cpu_repeat[] = {{0}}; /* no kernel: a loop */
+
+/* Rows of a made result that nobody reads are not made. */
+static void drop_unused(const trd__lowering *l, const trd_node *n, trd__program *body)
+{
+    int kept = 0;
+    for (int i = 0; i < body->output_count; i++) {
+        const trd__output *o = &body->outputs[i];
+        int r = trd__repeat_result(trd__repeat_attr_of(n), (trd__repeat_slot)o->slot, o->entry);
+        if (o->slot == TRD__REPEAT_MADE && l->values[l->first_value[n->id] + r].uses == 0) continue;
+        body->outputs[kept++] = *o;
+    }
+    body->output_count = kept;
+}
+
+static trd_status draft_body(const trd__lowering *l, trd__draft *d)
+{
+    const trd__repeat_attr *attr = trd__repeat_attr_of(d->node);
+    trd__cpu_loop *loop = trd__arena_alloc(l->arena, 1, sizeof *loop);
+    trd__lowering *body = trd__arena_alloc(l->arena, 1, sizeof *body);
+    if (!loop || !body) return TRD_NO_MEMORY;
+    *loop = (trd__cpu_loop){.count = attr->count, .reverse = attr->reverse};
+    *body = (trd__lowering){.info = l->info,
+                            .log = l->log,
+                            .executable = l->executable,
+                            .arena = l->arena,
+                            .loop = loop,
+                            .program = d->node->bodies[0],
+                            .graph = &d->node->bodies[0]->builder->graph};
+    d->body = body;
+    drop_unused(l, d->node, body->program);
+    return trd__draft_program(body);
+}
+
+trd_status trd__draft_repeat(trd__lowering *l, const trd_node *n)
+{
+    const trd__repeat_attr *attr = trd__repeat_attr_of(n);
+    if (l->loop)
+        return trd__fail(
+            TRD_UNSUPPORTED,
+            "op repeat%s%s: expected no repeat in a repeat's body; the CPU runs one loop at a time",
+            n->name ? " " : "", n->name ? n->name : "");
+    trd__draft *d = trd__draft_add(l, n, n->input_count, n->result_count);
+    if (!d) return TRD_NO_MEMORY;
+    for (int i = 0; i < n->input_count; i++) d->inputs[i] = trd__value_number(l, n->inputs[i]);
+    for (int r = 0; r < n->result_count; r++) d->outputs[r] = l->first_value[n->id] + r;
+    for (int e = 0; e < attr->made; e++) {
+        int r = trd__repeat_result(attr, TRD__REPEAT_MADE, e);
+        if (l->values[d->outputs[r]].uses == 0) d->outputs[r] = -1;
+    }
+    static const trd__repeat_slot updated[] = {TRD__REPEAT_CARRY, TRD__REPEAT_SUMS};
+    for (int s = 0; s < 2; s++)
+        for (int e = 0; e < trd__repeat_entries(attr, updated[s]); e++) {
+            int r = trd__repeat_result(attr, updated[s], e);
+            d->updates[r] = trd__repeat_operand(attr, updated[s], e);
+            d->reuse[r * d->input_count + d->updates[r]] = true;
+        }
+    return draft_body(l, d);
+}
+
+void trd__bind_body(const trd__lowering *l, const trd__draft *d)
+{
+    const trd__repeat_attr *attr = trd__repeat_attr_of(d->node);
+    const trd__lowering *body = d->body;
+    for (int s = 0; s < TRD__REPEAT_SLOTS; s++) {
+        const trd__slot *slot = &body->program->slots[s];
+        bool whole = s == TRD__REPEAT_CARRY || s == TRD__REPEAT_SHARED;
+        for (int e = 0; e < slot->entry_count; e++) {
+            int r = trd__repeat_result(attr, (trd__repeat_slot)s, e);
+            int value = r >= 0 ? d->outputs[r] : d->inputs[trd__repeat_operand(attr, (trd__repeat_slot)s, e)];
+            trd__place place = trd__place_bound(l, value);
+            place.stride = whole ? 0 : trd__entry_bytes(&slot->entries[e]);
+            body->entries[body->first_entry[s] + e] = place;
+        }
+    }
+}

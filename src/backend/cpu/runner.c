@@ -1,6 +1,7 @@
 /* Runs a compiled schedule on the pool. All steps of a run happen inside one wake-up: worker 0 runs the small
  * steps alone, one after the other; around a step that all share stands a barrier that spins briefly before
- * it sleeps. Invariant: every worker walks the same list of steps and meets the same barriers. */
+ * it sleeps. The steps of a loop follow each other again and again, like any steps. Invariant: every worker
+ * walks the same steps in the same order and meets the same barriers. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -74,18 +75,21 @@ static void barrier_wait(barrier *b)
     barrier_sleep(b, seen);
 }
 
-static void *address(const trd__run *run, trd__place place)
+static void *address(const trd__run *run, const trd__place *place, int64_t row)
 {
-    return place.region == TRD__REGION_NONE ? NULL : run->regions[place.region] + place.offset;
+    if (place->region == TRD__REGION_NONE) return NULL;
+    return run->regions[place->region] + place->offset + (size_t)row * place->stride;
 }
 
-static void run_step(trd__runner *runner, const trd__cpu_step *step, int worker, int workers)
+/* turn: of the loop the step is in, 0 outside one. */
+static void run_step(trd__runner *runner, const trd__cpu_step *step, int64_t turn, int worker, int workers)
 {
     const trd__run *run = runner->run;
     const void *inputs[TRD__KERNEL_INPUTS];
     void *outputs[TRD__KERNEL_RESULTS];
-    for (int i = 0; i < step->input_count; i++) inputs[i] = address(run, step->inputs[i]);
-    for (int i = 0; i < step->output_count; i++) outputs[i] = address(run, step->outputs[i]);
+    int64_t row = step->loop && step->loop->reverse ? step->loop->count - 1 - turn : turn;
+    for (int i = 0; i < step->input_count; i++) inputs[i] = address(run, &step->inputs[i], row);
+    for (int i = 0; i < step->output_count; i++) outputs[i] = address(run, &step->outputs[i], row);
     trd__cpu_call call = {.node = step->node,
                           .inputs = inputs,
                           .outputs = outputs,
@@ -95,6 +99,7 @@ static void run_step(trd__runner *runner, const trd__cpu_step *step, int worker,
                           .state = step->state,
                           .worker = worker,
                           .workers = workers,
+                          .row = step->loop ? &row : NULL,
                           .fault = &runner->fault};
     for (int phase = 0; phase < step->phases; phase++) {
         if (phase > 0 && workers > 1) barrier_wait(&runner->barrier);
@@ -111,21 +116,35 @@ static void end_lap(trd__runner *runner, const trd__cpu_step *step)
     runner->lap_ns = now;
 }
 
+/* The number of the step after step s; *turn counts the turns of its loop. */
+static int step_after(const trd__cpu_step *step, int s, int64_t *turn)
+{
+    const trd__cpu_loop *loop = step->loop;
+    if (!loop || s < loop->last) return s + 1;
+    if (++*turn < loop->count) return loop->first;
+    *turn = 0;
+    return s + 1;
+}
+
 static void work(void *context, int worker, int workers)
 {
     trd__runner *runner = context;
     const trd__executable *executable = runner->run->executable;
+    const trd__cpu_step *before = NULL;
     bool after_shared = false, recorded = worker == 0 && runner->track;
-    for (int s = 0; s < executable->step_count; s++) {
+    int64_t turn = 0;
+    for (int s = 0; s < executable->step_count;) {
         const trd__cpu_step *step = &executable->steps[s];
         bool shared = step->workers != 1;
-        if (s > 0 && workers > 1 && (shared || after_shared)) barrier_wait(&runner->barrier);
-        if (recorded && s > 0) end_lap(runner, step - 1);
+        if (before && workers > 1 && (shared || after_shared)) barrier_wait(&runner->barrier);
+        if (recorded && before) end_lap(runner, before);
         if (shared)
-            run_step(runner, step, worker, workers);
+            run_step(runner, step, turn, worker, workers);
         else if (worker == 0)
-            run_step(runner, step, 0, 1);
+            run_step(runner, step, turn, 0, 1);
         after_shared = shared;
+        before = step;
+        s = step_after(step, s, &turn);
     }
 }
 
@@ -155,11 +174,13 @@ void trd__cpu_fail(const trd__cpu_call *call, const char *format, ...)
     trd__cpu_fault *fault = call->fault;
     pthread_mutex_lock(&fault->mutex);
     if (!atomic_load(&fault->failed)) {
+        char iteration[48] = "";
         va_list arguments;
         va_start(arguments, format);
+        if (call->row) snprintf(iteration, sizeof iteration, " in iteration %lld", (long long)*call->row);
         int used = snprintf(fault->message, sizeof fault->message,
-                            "program \"%s\", op %s%s%s: ", fault->program, call->node->op->name,
-                            call->node->name ? " " : "", call->node->name ? call->node->name : "");
+                            "program \"%s\", op %s%s%s%s: ", fault->program, call->node->op->name,
+                            call->node->name ? " " : "", call->node->name ? call->node->name : "", iteration);
         if (used > 0 && used < MESSAGE_BYTES)
             vsnprintf(fault->message + used, sizeof fault->message - (size_t)used, format, arguments);
         va_end(arguments);

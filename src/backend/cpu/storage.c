@@ -1,9 +1,11 @@
 /* Storage for every value. First the entries of written slots: a program's output is computed straight in its
  * entry, and so is the chain of values that it takes over in place (an accumulator's contributions), as long
  * as the entry's old value is not read any more. What cannot be is computed in the arena and copied at the
- * end. Then the arena: results take over the buffer of an input that dies, where the kernel allows it.
+ * end. Then the arena: results take over the buffer of an input that dies, where the kernel allows it. A
+ * repeat's body is placed like a program of its own, but in the program's arena and time, where its drafts
+ * stand for those of all its iterations.
  *
- * Invariant: at any draft a byte holds at most one live value. */
+ * Invariant: at any position a byte holds at most one live value. */
 #include <string.h>
 
 #include "backend/cpu/lower.h"
@@ -12,8 +14,12 @@
 
 static void set_lifetimes(trd__lowering *l)
 {
+    l->length = 0;
     for (int d = 0; d < l->draft_count; d++) {
-        const trd__draft *draft = &l->drafts[d];
+        trd__draft *draft = &l->drafts[d];
+        draft->begin = l->length;
+        l->length += draft->body ? draft->body->length : 1;
+        draft->end = l->length - 1;
         for (int i = 0; i < draft->input_count; i++)
             if (draft->inputs[i] >= 0) trd__root_of(l, draft->inputs[i])->last = d;
         for (int r = 0; r < draft->output_count; r++) {
@@ -25,6 +31,7 @@ static void set_lifetimes(trd__lowering *l)
     }
     for (int v = 0; v < l->value_count; v++)
         if (l->values[v].output >= 0) l->values[v].last = l->draft_count;
+    l->length++; /* copies at the end */
 }
 
 /* True when `draft` may write its result `to` over its operand `from`: all of it, read nowhere else. */
@@ -38,7 +45,7 @@ static bool can_reuse(const trd__lowering *l, const trd__draft *draft, const trd
         for (int i = 0; i < draft->input_count; i++) {
             if (draft->inputs[i] < 0 || trd__root_of(l, draft->inputs[i]) != from) continue;
             const trd__storage *operand = &l->values[draft->inputs[i]];
-            if (!(draft->reuse[r] >> i & 1) || operand->offset != 0 || operand->bytes != from->bytes)
+            if (!trd__may_reuse(draft, r, i) || operand->offset != 0 || operand->bytes != from->bytes)
                 return false;
             found = true;
         }
@@ -97,9 +104,26 @@ static trd_status add_copy(trd__lowering *l, int draft, const trd__storage *from
     return TRD_OK;
 }
 
-/* Joins v to the buffer of a dying operand, or gives it a new one. */
-static void assign_buffer(const trd__lowering *l, trd__lifetime *buffers, int *count, trd__storage *v)
+/* Lifetimes, and what is computed in entries: what a program is given whatever is around it. */
+static void place_outputs(trd__lowering *l)
 {
+    for (int d = 0; d < l->draft_count; d++)
+        if (l->drafts[d].body) place_outputs(l->drafts[d].body);
+    set_lifetimes(l);
+    for (int v = 0; v < l->value_count; v++)
+        if (l->values[v].output >= 0) place_output(l, &l->values[v]);
+}
+
+/* The arena's buffers, in the time of the whole program. */
+typedef struct plan {
+    trd__lifetime *buffers;
+    int count;
+} plan;
+
+/* Joins v to the buffer of a dying operand, or gives it a new one. The program's time begins at `begin`. */
+static void assign_buffer(const trd__lowering *l, int begin, plan *p, trd__storage *v)
+{
+    int last = begin + (v->last < l->draft_count ? l->drafts[v->last].end : l->length - 1);
     const trd__draft *draft = &l->drafts[v->def];
     for (int i = 0; i < draft->input_count; i++) {
         if (draft->inputs[i] < 0) continue;
@@ -107,39 +131,40 @@ static void assign_buffer(const trd__lowering *l, trd__lifetime *buffers, int *c
         if (q->buffer < 0 || q->taken || q->last != v->def || !can_reuse(l, draft, q, v)) continue;
         q->taken = true;
         v->buffer = q->buffer;
-        buffers[v->buffer].last = v->last;
+        p->buffers[v->buffer].last = last;
         return;
     }
-    v->buffer = (*count)++;
-    buffers[v->buffer] = (trd__lifetime){.bytes = v->bytes, .first = v->def, .last = v->last};
+    v->buffer = p->count++;
+    p->buffers[v->buffer] = (trd__lifetime){.bytes = v->bytes, .first = begin + draft->begin, .last = last};
 }
 
-static trd_status plan_arena(trd__lowering *l)
+static void assign_buffers(const trd__lowering *l, int begin, plan *p)
 {
-    trd__lifetime *buffers = trd__alloc((size_t)l->value_count + 1, sizeof *buffers);
-    if (!buffers) return TRD_NO_MEMORY;
-    int count = 0;
-    for (int d = 0; d < l->draft_count; d++)
-        for (int r = 0; r < l->drafts[d].output_count; r++) {
-            int v = l->drafts[d].outputs[r];
-            if (v >= 0 && !l->values[v].placed) assign_buffer(l, buffers, &count, &l->values[v]);
+    for (int d = 0; d < l->draft_count; d++) {
+        const trd__draft *draft = &l->drafts[d];
+        for (int r = 0; r < draft->output_count; r++) {
+            int v = draft->outputs[r];
+            if (v >= 0 && !l->values[v].placed) assign_buffer(l, begin, p, &l->values[v]);
         }
-    trd__memory_report *report = &l->executable->report;
-    trd_status status = trd__plan_memory(buffers, count, &report->arena_bytes, &report->lower_bound_bytes);
-    for (int v = 0; !status && v < l->value_count; v++)
-        if (l->values[v].buffer >= 0)
-            l->values[v].place = (trd__place){TRD__REGION_ARENA, (size_t)buffers[l->values[v].buffer].offset};
-    trd__free(buffers);
-    return status;
+        if (draft->body) assign_buffers(draft->body, begin + draft->begin, p);
+    }
+}
+
+static size_t most_buffers(const trd__lowering *l)
+{
+    size_t count = (size_t)l->value_count;
+    for (int d = 0; d < l->draft_count; d++)
+        if (l->drafts[d].body) count += most_buffers(l->drafts[d].body);
+    return count;
 }
 
 /* Accumulators that could not be taken over in place are copied to where the result will be. */
 static trd_status copy_accumulators(trd__lowering *l, int d)
 {
     const trd__draft *draft = &l->drafts[d];
-    int i = draft->accumulator;
     for (int r = 0; r < draft->output_count; r++) {
-        if (i < 0 || draft->inputs[i] < 0 || draft->outputs[r] < 0 || !(draft->reuse[r] >> i & 1)) continue;
+        int i = draft->updates[r];
+        if (i < 0 || draft->inputs[i] < 0 || draft->outputs[r] < 0) continue;
         const trd__storage *from = &l->values[draft->inputs[i]], *to = &l->values[draft->outputs[r]];
         if (from->place.region == to->place.region && from->place.offset == to->place.offset) continue;
         TRD_TRY(add_copy(l, d, from, to->place));
@@ -147,14 +172,14 @@ static trd_status copy_accumulators(trd__lowering *l, int d)
     return TRD_OK;
 }
 
-trd_status trd__place_values(trd__lowering *l)
+/* Places from the planned buffers, and the copies that they ask for. */
+static trd_status settle(trd__lowering *l, const plan *p)
 {
-    set_lifetimes(l);
-    for (int v = 0; v < l->value_count; v++)
-        if (l->values[v].output >= 0) place_output(l, &l->values[v]);
-    TRD_TRY(plan_arena(l));
     for (int v = 0; v < l->value_count; v++) {
         trd__storage *s = &l->values[v];
+        if (s->buffer >= 0)
+            s->place =
+                (trd__place){.region = TRD__REGION_ARENA, .offset = (size_t)p->buffers[s->buffer].offset};
         if (s->root == v) continue;
         s->place = l->values[s->root].place;
         s->place.offset += s->offset;
@@ -164,5 +189,21 @@ trd_status trd__place_values(trd__lowering *l)
         const trd__storage *s = &l->values[v];
         if (s->output >= 0 && !s->placed) TRD_TRY(add_copy(l, l->draft_count, s, s->output_place));
     }
+    for (int d = 0; d < l->draft_count; d++)
+        if (l->drafts[d].body) TRD_TRY(settle(l->drafts[d].body, p));
     return TRD_OK;
+}
+
+trd_status trd__place_values(trd__lowering *l)
+{
+    plan p = {.buffers = trd__alloc(most_buffers(l) + 1, sizeof *p.buffers)};
+    if (!p.buffers) return TRD_NO_MEMORY;
+    place_outputs(l);
+    assign_buffers(l, 0, &p);
+    trd__memory_report *report = &l->executable->report;
+    trd_status status =
+        trd__plan_memory(p.buffers, p.count, &report->arena_bytes, &report->lower_bound_bytes);
+    if (!status) status = settle(l, &p);
+    trd__free(p.buffers);
+    return status;
 }

@@ -23,10 +23,10 @@ static uint64_t operand_bytes(const trd_node *n, int i, uint64_t whole)
     return n->op == &trd__op_update_rows && i == 0 ? 0 : whole;
 }
 
-static uint64_t result_bytes(const trd_node *n, const trd__draft *d, uint64_t whole)
+static uint64_t result_bytes(const trd_node *n, const trd__draft *d, int r, uint64_t whole)
 {
     bool rows = n->op == &trd__op_scatter_add_rows || n->op == &trd__op_update_rows;
-    return rows && d->accumulator >= 0 && d->inputs[d->accumulator] >= 0 ? touched_bytes(n) : whole;
+    return rows && d->updates[r] >= 0 && d->inputs[d->updates[r]] >= 0 ? touched_bytes(n) : whole;
 }
 
 void trd__count_traffic(const trd__lowering *l, trd__draft *d)
@@ -35,5 +35,5 @@ void trd__count_traffic(const trd__lowering *l, trd__draft *d)
     for (int i = 0; i < d->input_count; i++)
         if (d->inputs[i] >= 0) d->bytes_read += operand_bytes(n, i, l->values[d->inputs[i]].bytes);
     for (int r = 0; r < d->output_count; r++)
-        if (d->outputs[r] >= 0) d->bytes_written += result_bytes(n, d, l->values[d->outputs[r]].bytes);
+        if (d->outputs[r] >= 0) d->bytes_written += result_bytes(n, d, r, l->values[d->outputs[r]].bytes);
 }

@@ -177,31 +177,58 @@ static void count_uses(trd__lowering *l)
         trd__root_of(l, trd__value_number(l, l->program->outputs[i].value))->uses++;
 }
 
-static trd_status pool_constants(trd__lowering *l)
+static void pool_constants(trd__lowering *l)
 {
-    trd__executable *e = l->executable;
-    for (int i = 0; i < l->graph->node_count; i++)
-        if (is_pooled_constant(l->graph->nodes[i])) e->constant_bytes += POOLED_BYTES;
-    e->constants = trd__arena_alloc(l->arena, e->constant_bytes + 1, 1);
-    if (!e->constants) return TRD_NO_MEMORY;
-    size_t at = 0;
     for (int i = 0; i < l->graph->node_count; i++) {
-        const trd_node *n = l->graph->nodes[i];
-        if (!is_pooled_constant(n)) continue;
-        const trd__constant_attr *attr = n->attr;
-        int64_t count = trd__shape_count(&attr->shape);
-        for (int64_t j = 0; j < count; j++)
-            trd__store(attr->dtype, e->constants + at, (size_t)j, attr->value);
+        if (!is_pooled_constant(l->graph->nodes[i])) continue;
         trd__storage *s = &l->values[l->first_value[i]];
         s->placed = true;
-        s->place = (trd__place){TRD__REGION_CONSTANTS, at};
-        at += POOLED_BYTES;
+        s->place = (trd__place){.region = TRD__REGION_CONSTANTS, .offset = l->executable->constant_bytes};
+        l->executable->constant_bytes += POOLED_BYTES;
+    }
+}
+
+void trd__fill_constants(const trd__lowering *l)
+{
+    for (int i = 0; i < l->graph->node_count; i++) {
+        if (!is_pooled_constant(l->graph->nodes[i])) continue;
+        const trd__constant_attr *attr = l->graph->nodes[i]->attr;
+        unsigned char *at = l->executable->constants + l->values[l->first_value[i]].place.offset;
+        int64_t count = trd__shape_count(&attr->shape);
+        for (int64_t j = 0; j < count; j++) trd__store(attr->dtype, at, (size_t)j, attr->value);
+    }
+}
+
+static trd__place entry_place(const trd__lowering *l, int slot, int entry)
+{
+    return (trd__place){.region = TRD__REGION_ENTRY + l->first_entry[slot] + entry};
+}
+
+/* Numbers the entries of all slots. Those of a program's own slots are where its sets keep them. */
+static trd_status number_entries(trd__lowering *l)
+{
+    const trd__program *program = l->program;
+    int count = 0;
+    size_t most = 0;
+    for (int s = 0; s < program->slot_count; s++) {
+        l->first_entry[s] = count;
+        count += program->slots[s].entry_count;
+        if (most < (size_t)program->slots[s].entry_count) most = (size_t)program->slots[s].entry_count;
+    }
+    l->entries = trd__arena_alloc(l->arena, (size_t)count + 1, sizeof *l->entries);
+    size_t *offsets = trd__arena_alloc(l->arena, most + 1, sizeof *offsets);
+    if (!l->entries || !offsets) return TRD_NO_MEMORY;
+    for (int s = 0; !l->loop && s < program->slot_count; s++) {
+        trd__cpu_layout(program->slots[s].entries, program->slots[s].entry_count, offsets);
+        for (int e = 0; e < program->slots[s].entry_count; e++)
+            l->entries[l->first_entry[s] + e] = (trd__place){.region = s, .offset = offsets[e]};
     }
     return TRD_OK;
 }
 
 trd_status trd__number_values(trd__lowering *l)
 {
+    TRD_TRY(number_entries(l));
     int nodes = l->graph->node_count;
     l->first_value = trd__alloc((size_t)nodes + 1, sizeof *l->first_value);
     if (!l->first_value) return TRD_NO_MEMORY;
@@ -211,13 +238,6 @@ trd_status trd__number_values(trd__lowering *l)
     }
     l->values = trd__alloc((size_t)l->value_count + 1, sizeof *l->values);
     if (!l->values) return TRD_NO_MEMORY;
-    size_t *offsets[TRD__MAX_SLOTS];
-    for (int s = 0; s < l->program->slot_count; s++) {
-        const trd__slot *slot = &l->program->slots[s];
-        offsets[s] = trd__arena_alloc(l->arena, (size_t)slot->entry_count + 1, sizeof **offsets);
-        if (!offsets[s]) return TRD_NO_MEMORY;
-        trd__cpu_layout(slot->entries, slot->entry_count, offsets[s]);
-    }
     for (int i = 0; i < nodes; i++) {
         const trd_node *n = l->graph->nodes[i];
         describe(l, n);
@@ -225,14 +245,15 @@ trd_status trd__number_values(trd__lowering *l)
         const trd__input_attr *attr = n->attr;
         trd__storage *s = &l->values[l->first_value[i]];
         s->placed = true;
-        s->place = (trd__place){attr->slot, offsets[attr->slot][attr->entry]};
+        s->place = entry_place(l, attr->slot, attr->entry);
     }
     for (int i = 0; i < l->program->output_count; i++) {
         const trd__output *o = &l->program->outputs[i];
         trd__storage *s = trd__root_of(l, trd__value_number(l, o->value));
         s->output = i;
-        s->output_place = (trd__place){o->slot, offsets[o->slot][o->entry]};
+        s->output_place = entry_place(l, o->slot, o->entry);
     }
     count_uses(l);
-    return pool_constants(l);
+    pool_constants(l);
+    return TRD_OK;
 }
