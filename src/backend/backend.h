@@ -32,6 +32,10 @@ typedef struct trd__backend_options {
     const char
         *cache_directory; /* where a backend keeps compiled programs between processes; NULL: nowhere */
     const trd__placement *placement; /* a mesh of devices, outlives the backend; NULL: one device */
+    /* Of a mesh over several processes: how many there are (0 or 1: one), which this is, and where they find
+     * one another (a form of address that the backend knows). */
+    int processes, process;
+    const char *coordinator_address;
     trd_log_sink log;
     trd__recorder *recorder; /* of a profile, outlives the backend; NULL: none. Programs queued while it is on
                                 are recorded: their wait, themselves, and each kernel call */

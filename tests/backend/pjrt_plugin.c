@@ -85,8 +85,8 @@ static void writes_compile_options(void **state)
         0x98, 0x01, 1                                              /* 19: Shardy */
     };
     trd__pjrt_device devices[] = {{.id = 300}, {.id = 7}};
-    expect_options(&(trd__pjrt_client){.devices = devices, .device_count = 1}, expected, sizeof expected);
-    expect_options(&(trd__pjrt_client){.devices = devices, .device_count = 2}, expected_on_two,
+    expect_options(&(trd__pjrt_client){.mesh = devices, .mesh_count = 1}, expected, sizeof expected);
+    expect_options(&(trd__pjrt_client){.mesh = devices, .mesh_count = 2}, expected_on_two,
                    sizeof expected_on_two);
 }
 

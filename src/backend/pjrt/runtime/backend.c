@@ -40,7 +40,7 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     trd_status status = TRD_OK;
     if (options->cache_directory && !(backend->cache_directory = trd__strdup(options->cache_directory)))
         status = TRD_NO_MEMORY;
-    if (!status) status = trd__pjrt_client_open(options->plugin_path, backend->placement, &backend->client);
+    if (!status) status = trd__pjrt_client_open(options, backend->placement, &backend->client);
     if (!status)
         status = trd__pjrt_queue_create(backend->client.api, backend->client.device_count, backend->recorder,
                                         &backend->queue);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/pjrt/runtime/devices.h"
+#include "backend/pjrt/runtime/serve.h"
 #include "base/alloc.h"
 #include "base/checksum.h"
 
@@ -42,10 +43,19 @@ static trd_status choose_devices(trd__pjrt_client *c, const trd__placement *plac
     int64_t needed = trd__mesh_devices(placement);
     TRD_TRY(trd__pjrt_devices_list(c->api, c->client, &list, &found));
     trd_status status = (int64_t)found < needed ? refuse(c, found, needed)
-                                                : trd__pjrt_devices_choose(placement, list, &c->devices);
-    c->device_count = (int)needed;
+                                                : trd__pjrt_devices_choose(placement, list, &c->mesh);
     trd__free(list);
-    return status;
+    if (status) return status;
+    c->mesh_count = (int)needed;
+    c->devices = trd__calloc((size_t)needed, sizeof *c->devices);
+    if (!c->devices) return TRD_NO_MEMORY;
+    for (int d = 0; d < c->mesh_count; d++)
+        if (c->mesh[d].local) c->devices[c->device_count++] = c->mesh[d];
+    if (c->device_count) return TRD_OK;
+    return trd__fail(TRD_INVALID_ARGUMENT,
+                     "backend pjrt: none of the mesh's %d devices is this process's; make the mesh larger or "
+                     "start fewer processes",
+                     c->mesh_count);
 }
 
 /* Not every plugin tells; that is no failure. */
@@ -74,22 +84,30 @@ static uint64_t fingerprint_of(const trd__pjrt_client *c, uint64_t identity)
 {
     uint64_t hash = trd__checksum_more(identity, c->platform, strlen(c->platform));
     hash = trd__checksum_more(hash, c->version, strlen(c->version));
-    for (int d = 0; d < c->device_count; d++)
-        hash = trd__checksum_more(hash, &c->devices[d].id, sizeof c->devices[d].id);
+    for (int d = 0; d < c->mesh_count; d++)
+        hash = trd__checksum_more(hash, &c->mesh[d].id, sizeof c->mesh[d].id);
     const char *flags = getenv("XLA_FLAGS");
     if (flags) hash = trd__checksum_more(hash, flags, strlen(flags));
     return c->is_host ? add_processor(hash) : hash;
 }
 
-/* devices: how many a plugin for the host is to make, 0: as many as it likes. */
-static trd_status create(trd__pjrt_client *c, int64_t devices)
+static PJRT_NamedValue number(const char *name, int64_t value)
 {
-    static const char name[] = "cpu_device_count";
-    const PJRT_NamedValue option =
-        TRD__PJRT(PJRT_NamedValue, .name = name, .name_size = sizeof name - 1, .type = PJRT_NamedValue_kInt64,
-                  .int64_value = devices, .value_size = 1);
-    PJRT_Client_Create_Args args =
-        TRD__PJRT(PJRT_Client_Create_Args, .create_options = &option, .num_options = devices > 0);
+    return TRD__PJRT(PJRT_NamedValue, .name = name, .name_size = strlen(name), .type = PJRT_NamedValue_kInt64,
+                     .int64_value = value, .value_size = 1);
+}
+
+/* devices: how many a plugin for the host is to make, 0: as many as it likes. */
+static trd_status create(trd__pjrt_client *c, const trd__backend_options *options, int64_t devices)
+{
+    PJRT_NamedValue values[3];
+    PJRT_Client_Create_Args args = TRD__PJRT(PJRT_Client_Create_Args, .create_options = values);
+    if (devices) values[args.num_options++] = number("cpu_device_count", devices);
+    if (c->exchange) {
+        values[args.num_options++] = number("node_id", options->process);
+        values[args.num_options++] = number("num_nodes", options->processes);
+        trd__pjrt_exchange_serve(c->exchange, &args);
+    }
     TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_Client_Create(&args), "backend pjrt: creating a client"));
     c->client = args.client;
     return describe(c);
@@ -105,23 +123,26 @@ static void destroy(trd__pjrt_client *c)
 }
 
 /* Other plugins refuse the option for the host, so which it is must be known first. */
-static trd_status fill(trd__pjrt_client *c, const trd__placement *placement)
+static trd_status fill(trd__pjrt_client *c, const trd__backend_options *options,
+                       const trd__placement *placement)
 {
-    TRD_TRY(create(c, 0));
+    if (options->processes > 1)
+        TRD_TRY(trd__exchange_open(options->coordinator_address, options->process, &c->exchange));
+    TRD_TRY(create(c, options, 0));
     if (c->is_host && trd__mesh_devices(placement) > 1) {
         destroy(c);
-        TRD_TRY(create(c, trd__mesh_devices(placement)));
+        TRD_TRY(create(c, options, trd__mesh_devices(placement)));
     }
     return choose_devices(c, placement);
 }
 
-trd_status trd__pjrt_client_open(const char *plugin_path, const trd__placement *placement,
+trd_status trd__pjrt_client_open(const trd__backend_options *options, const trd__placement *placement,
                                  trd__pjrt_client *c)
 {
     memset(c, 0, sizeof *c);
     uint64_t identity;
-    TRD_TRY(trd__pjrt_plugin_open(plugin_path, &c->api, &identity));
-    trd_status status = fill(c, placement);
+    TRD_TRY(trd__pjrt_plugin_open(options->plugin_path, &c->api, &identity));
+    trd_status status = fill(c, options, placement);
     if (status) {
         trd__pjrt_client_close(c);
         return status;
@@ -134,6 +155,8 @@ trd_status trd__pjrt_client_open(const char *plugin_path, const trd__placement *
 void trd__pjrt_client_close(trd__pjrt_client *c)
 {
     destroy(c);
+    trd__exchange_close(c->exchange);
     trd__free(c->devices);
+    trd__free(c->mesh);
     memset(c, 0, sizeof *c);
 }

@@ -1,19 +1,27 @@
-/* A plugin's client: its devices in the order of the mesh, what it says of itself, and buffers. */
+/* A plugin's client: its devices in the order of the mesh, what it says of itself, and buffers. Of a mesh
+ * over several processes each has all devices in `mesh` and its own in `devices`: buffers are on those only.
+ */
 #ifndef TRD_BACKEND_PJRT_RUNTIME_CLIENT_H
 #define TRD_BACKEND_PJRT_RUNTIME_CLIENT_H
 
+#include "backend/backend.h"
+#include "backend/pjrt/runtime/exchange.h"
 #include "backend/pjrt/runtime/plugin.h"
-#include "graph/sharding.h"
 
 typedef struct trd__pjrt_device {
     PJRT_Device *device;
     int id, process;
+    int place;  /* in the mesh */
+    bool local; /* this process's */
 } trd__pjrt_device;
 
 typedef struct trd__pjrt_client {
     const PJRT_Api *api;
     PJRT_Client *client;
-    trd__pjrt_device *devices; /* of the mesh, in mesh order */
+    trd__exchange *exchange; /* with the other processes; NULL: there are none */
+    trd__pjrt_device *mesh;  /* in mesh order */
+    int mesh_count;
+    trd__pjrt_device *devices; /* those of the mesh that are this process's, in the same order */
     int device_count;
     char platform[64];     /* "cpu", "cuda", "tpu" */
     char version[256];     /* the platform's, for logs and fingerprints */
@@ -22,9 +30,9 @@ typedef struct trd__pjrt_client {
     uint64_t memory_limit; /* of each device in bytes, 0: it does not tell */
 } trd__pjrt_client;
 
-/* placement NULL: the first device. Fewer devices than the mesh has are TRD_NOT_FOUND; a plugin for the host
- * makes as many as it is asked for. */
-trd_status trd__pjrt_client_open(const char *plugin_path, const trd__placement *placement,
+/* Of the options: plugin, mesh and processes. placement NULL: the first device. Fewer devices than the mesh
+ * has are TRD_NOT_FOUND; a plugin for the host makes as many as it is asked for. */
+trd_status trd__pjrt_client_open(const trd__backend_options *options, const trd__placement *placement,
                                  trd__pjrt_client *client);
 void trd__pjrt_client_close(trd__pjrt_client *client); /* safe on a zeroed one */
 

@@ -52,10 +52,10 @@ static void put_message(message *m, int field, const message *part)
 static void put_assignment(message *assignment, const trd__pjrt_client *c)
 {
     put_number(assignment, ASSIGNMENT_REPLICAS, 1);
-    put_number(assignment, ASSIGNMENT_COMPUTATIONS, c->device_count);
-    for (int d = 0; d < c->device_count; d++) {
+    put_number(assignment, ASSIGNMENT_COMPUTATIONS, c->mesh_count);
+    for (int d = 0; d < c->mesh_count; d++) {
         message devices = {.bytes = (unsigned char[DEVICE_BYTES]){0}};
-        put_number(&devices, DEVICES_IDS, c->devices[d].id);
+        put_number(&devices, DEVICES_IDS, c->mesh[d].id);
         put_message(assignment, ASSIGNMENT_DEVICES, &devices);
     }
 }
@@ -65,16 +65,16 @@ static void put_all(message *options, message *build, message *assignment, const
     put_assignment(assignment, c);
     put_number(build, BUILD_DEVICE, -1);
     put_number(build, BUILD_REPLICAS, 1);
-    put_number(build, BUILD_PARTITIONS, c->device_count);
-    if (c->device_count > 1) put_number(build, BUILD_USE_SPMD, 1);
+    put_number(build, BUILD_PARTITIONS, c->mesh_count);
+    if (c->mesh_count > 1) put_number(build, BUILD_USE_SPMD, 1);
     put_message(build, BUILD_ASSIGNMENT, assignment);
-    if (c->device_count > 1) put_number(build, BUILD_USE_SHARDY, 1);
+    if (c->mesh_count > 1) put_number(build, BUILD_USE_SHARDY, 1);
     put_message(options, OPTIONS_BUILD, build);
 }
 
 trd_status trd__pjrt_compile_options(const trd__pjrt_client *c, unsigned char **bytes, size_t *size)
 {
-    size_t room = FIXED_BYTES + (size_t)c->device_count * DEVICE_BYTES;
+    size_t room = FIXED_BYTES + (size_t)c->mesh_count * DEVICE_BYTES;
     unsigned char *all = trd__alloc(3, room);
     *bytes = NULL;
     if (!all) return TRD_NO_MEMORY;

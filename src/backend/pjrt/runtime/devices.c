@@ -18,7 +18,10 @@ static trd_status describe(const PJRT_Api *api, PJRT_Device *device, trd__pjrt_d
     PJRT_DeviceDescription_ProcessIndex_Args process = TRD__PJRT(
         PJRT_DeviceDescription_ProcessIndex_Args, .device_description = description.device_description);
     TRD_TRY(trd__pjrt_check(api, api->PJRT_DeviceDescription_ProcessIndex(&process), "backend pjrt: device"));
-    *to = (trd__pjrt_device){.device = device, .id = id.id, .process = process.process_index};
+    PJRT_Device_IsAddressable_Args local = TRD__PJRT(PJRT_Device_IsAddressable_Args, .device = device);
+    TRD_TRY(trd__pjrt_check(api, api->PJRT_Device_IsAddressable(&local), "backend pjrt: device"));
+    *to = (trd__pjrt_device){
+        .device = device, .id = id.id, .process = process.process_index, .local = local.is_addressable};
     return TRD_OK;
 }
 
@@ -46,14 +49,12 @@ int64_t trd__pjrt_mesh_place(const trd__placement *p, int64_t device)
 trd_status trd__pjrt_devices_list(const PJRT_Api *api, PJRT_Client *client, trd__pjrt_device **list,
                                   size_t *count)
 {
-    PJRT_Client_AddressableDevices_Args devices =
-        TRD__PJRT(PJRT_Client_AddressableDevices_Args, .client = client);
-    TRD_TRY(trd__pjrt_check(api, api->PJRT_Client_AddressableDevices(&devices), "backend pjrt: devices"));
-    *count = devices.num_addressable_devices;
+    PJRT_Client_Devices_Args devices = TRD__PJRT(PJRT_Client_Devices_Args, .client = client);
+    TRD_TRY(trd__pjrt_check(api, api->PJRT_Client_Devices(&devices), "backend pjrt: devices"));
+    *count = devices.num_devices;
     *list = trd__calloc(*count + 1, sizeof **list);
     trd_status status = *list ? TRD_OK : TRD_NO_MEMORY;
-    for (size_t i = 0; !status && i < *count; i++)
-        status = describe(api, devices.addressable_devices[i], &(*list)[i]);
+    for (size_t i = 0; !status && i < *count; i++) status = describe(api, devices.devices[i], &(*list)[i]);
     if (status) {
         trd__free(*list);
         *list = NULL;
@@ -69,7 +70,9 @@ trd_status trd__pjrt_devices_choose(const trd__placement *placement, const trd__
     int64_t count = trd__mesh_devices(placement);
     *chosen = trd__calloc((size_t)count, sizeof **chosen);
     if (!*chosen) return TRD_NO_MEMORY;
-    for (int64_t d = 0; d < count; d++)
+    for (int64_t d = 0; d < count; d++) {
         (*chosen)[d] = list[placement ? trd__pjrt_mesh_place(placement, d) : 0];
+        (*chosen)[d].place = (int)d;
+    }
     return TRD_OK;
 }

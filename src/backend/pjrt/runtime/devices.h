@@ -4,7 +4,7 @@
 
 #include "backend/pjrt/runtime/client.h"
 
-/* This process's devices by process and id; the caller frees the list. */
+/* All devices, by process and id; the caller frees the list. */
 trd_status trd__pjrt_devices_list(const PJRT_Api *api, PJRT_Client *client, trd__pjrt_device **list,
                                   size_t *count);
 /* Those of the mesh (NULL: the first of the list), in mesh order, from a list of at least as many; the caller

@@ -1,6 +1,7 @@
 /* See parts.h. A part is a box in the whole: rows of `run` elements that follow one another in both. */
 #include "backend/pjrt/runtime/parts.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -33,13 +34,13 @@ static void find_strides(const trd__pjrt_split *s, int64_t *strides)
     }
 }
 
-/* Where the device's part begins, in bytes. */
-static size_t find_offset(const trd__placement *placement, const trd__pjrt_split *s, const int64_t *strides,
-                          int device)
+/* Where the part of the client's device number `device` begins, in bytes. */
+static size_t find_offset(const trd__pjrt_client *c, const trd__placement *placement,
+                          const trd__pjrt_split *s, const int64_t *strides, int device)
 {
     int64_t origin[TRD_MAX_RANK], offset = 0;
     if (trd__sharding_is_whole(&s->sharding)) return 0;
-    trd__shard_origin(placement, &s->sharding, &s->part, device, origin);
+    trd__shard_origin(placement, &s->sharding, &s->part, c->devices[device].place, origin);
     for (int d = 0; d < s->shape.rank; d++) offset += origin[d] * strides[d];
     return (size_t)offset;
 }
@@ -68,8 +69,8 @@ static trd_status create_all(const trd__pjrt_client *c, const trd__placement *pl
     find_strides(s, strides);
     for (int d = 0; d < c->device_count; d++)
         TRD_TRY(trd__pjrt_buffer_create(c, d, s->dtype, &s->part,
-                                        data + find_offset(placement, s, strides, d), whole ? NULL : strides,
-                                        &buffers[d]));
+                                        data + find_offset(c, placement, s, strides, d),
+                                        whole ? NULL : strides, &buffers[d]));
     return TRD_OK;
 }
 
@@ -139,12 +140,19 @@ trd_status trd__pjrt_parts_read(const trd__pjrt_client *c, const trd__placement 
         temporary = trd__alloc(1, trd__tensor_bytes(&s->part, s->dtype));
         if (!temporary) return TRD_NO_MEMORY;
     }
+    int64_t missing = count_of(&s->shape, 0, s->shape.rank);
     for (int d = 0; !status && d < c->device_count; d++) {
-        size_t offset = find_offset(placement, s, strides, d);
+        size_t offset = find_offset(c, placement, s, strides, d);
         bool seen = false;
-        for (int e = 0; e < d && !seen; e++) seen = find_offset(placement, s, strides, e) == offset;
-        if (!seen) status = read_part(c, s, strides, buffers[d], temporary, (unsigned char *)data + offset);
+        for (int e = 0; e < d && !seen; e++) seen = find_offset(c, placement, s, strides, e) == offset;
+        if (seen) continue;
+        status = read_part(c, s, strides, buffers[d], temporary, (unsigned char *)data + offset);
+        missing -= count_of(&s->part, 0, s->part.rank);
     }
     trd__free(temporary);
-    return status;
+    if (status || missing == 0) return status;
+    return trd__fail(TRD_UNSUPPORTED,
+                     "expected every part on a device of this process, found %" PRId64
+                     " elements on other hosts; only the data axis may lie between hosts",
+                     missing);
 }
