@@ -85,6 +85,7 @@ typedef struct trd_engine_options {
     int skip_step_interval;                 /* past values that a spike is judged by */
     double skip_step_scaling_factor;        /* standard deviations above their mean that are still kept */
     trd_remat_policy remat_policy;          /* memory against time */
+    bool scan_layers;                       /* weights of all layers in one tensor each, layers in one loop */
     int max_inflight_computations;          /* 1 to 64, default 2 */
     bool diagnostics[TRD_DIAGNOSTIC_COUNT]; /* true: the slower design */
     const char *backend;                    /* NULL: cpu */

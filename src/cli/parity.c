@@ -62,6 +62,7 @@ typedef struct session {
     const tolerances *limits;
     trd_dtype dtype;
     const char *backend, *plugin_path; /* NULL: chosen */
+    bool scan;
     int threads;
 } session;
 
@@ -90,6 +91,7 @@ static trd_status open_engine(const session *s, const parity_run *run, trd_engin
     o.length = s->c->length;
     o.backend = s->backend;
     o.plugin_path = s->plugin_path;
+    o.scan_layers = s->scan;
     o.num_threads = s->threads;
     o.steps = run->step_count;
     o.gradient_accumulation_steps = (int)run->accumulation;
@@ -341,7 +343,7 @@ static int run_case(session *s, bool json)
 
 static int run(int argc, char **argv)
 {
-    bool json = false;
+    bool json = false, scan = false;
     const char *dtype = "float32", *backend = NULL, *plugin_path = NULL;
     int64_t threads = 0;
     const cli_option options[] = {
@@ -349,14 +351,19 @@ static int run(int argc, char **argv)
         {.name = "--dtype", .kind = CLI_TEXT, .target = &dtype},
         {.name = "--backend", .kind = CLI_TEXT, .target = &backend},
         {.name = "--plugin", .kind = CLI_TEXT, .target = &plugin_path},
+        {.name = "--scan", .kind = CLI_FLAG, .target = &scan},
         {.name = "--threads", .kind = CLI_INT, .target = &threads, .min = 1, .max = 1024},
         {0}};
     int words, code = cli_parse(&cli_command_parity, options, argc, argv, &words);
     if (code) return code;
     if (words != 1) return cli_usage_error(&cli_command_parity, "needs one folder, found %d", words);
     parity_case c;
-    session s = {
-        .folder = argv[0], .c = &c, .backend = backend, .plugin_path = plugin_path, .threads = (int)threads};
+    session s = {.folder = argv[0],
+                 .c = &c,
+                 .backend = backend,
+                 .plugin_path = plugin_path,
+                 .scan = scan,
+                 .threads = (int)threads};
     if (trd_dtype_parse(dtype, &s.dtype) || (s.dtype != TRD_F32 && s.dtype != TRD_BF16))
         return cli_usage_error(&cli_command_parity, "--dtype: expected float32 or bfloat16, found \"%s\"",
                                dtype);
@@ -373,7 +380,8 @@ static int run(int argc, char **argv)
 const cli_command cli_command_parity = {
     .name = "parity",
     .summary = "run a reference case and compare every figure",
-    .usage = "FOLDER [--dtype float32|bfloat16] [--backend cpu|pjrt] [--plugin FILE] [--threads N] [--json]",
+    .usage = "FOLDER [--dtype float32|bfloat16] [--backend cpu|pjrt] [--plugin FILE] [--scan] [--threads N] "
+             "[--json]",
     .help = "FOLDER holds a Hugging Face checkpoint with batches.json and expected.json (docs/parity.md). "
             "Every run in it is\n"
             "repeated; printed is the largest error of each kind in units of its tolerance. Exits 1 beyond a "
@@ -381,6 +389,7 @@ const cli_command cli_command_parity = {
             "  --dtype NAME   number format of weights and compute; bfloat16 has looser tolerances\n"
             "  --backend NAME what runs the programs\n"
             "  --plugin FILE  the PJRT plugin; default: the environment's PJRT_PLUGIN_LIBRARY_PATH\n"
+            "  --scan         with scan_layers\n"
             "  --threads N    worker threads\n"
             "  --json         one JSON object",
     .run = run};

@@ -31,10 +31,6 @@ static const char *or_null(const char *text)
 
 static trd_status check_together(trd__config_values *v)
 {
-    if (v->scan_layers)
-        return trd__fail(TRD_UNSUPPORTED,
-                         "config: scan_layers: true belongs to a feature that is not built yet: "
-                         "scanned layers; set it to false");
     if (!*v->model_name && !*v->load_parameters_path)
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "config: model_name is missing; give a preset such as qwen3-0.6b, or "
@@ -137,6 +133,7 @@ static trd_status fill_engine(trd_config *config)
     e->steps = v->steps;
     fill_optimizer(v, e);
     e->remat_policy = (trd_remat_policy)choice_of("remat_policy", v->remat_policy);
+    e->scan_layers = v->scan_layers;
     e->max_inflight_computations = (int)v->max_inflight_computations;
 #define FILL(name, key, normal, slow, resume, help)                                                          \
     e->diagnostics[TRD_DIAGNOSTIC_##name] = choice_of(#key, v->key) == 1;

@@ -266,6 +266,7 @@ static trd_status create_core(trd_engine *engine)
                                     .log = o->log,
                                     .recorder = trd__profiler_recorder(engine)};
     if (!engine->model) TRD_TRY(trd__weights_load_model(engine));
+    if (o->scan_layers) TRD_TRY(trd__model_stack_layers(engine->model));
     if (o->dropout_rate > 0)
         TRD_TRY(trd__model_use_dropout(engine->model, o->dropout_rate,
                                        trd__rng_u64(o->init_weights_seed, trd__rng_stream("dropout"), 0)));

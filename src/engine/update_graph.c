@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/shape.h"
 #include "engine/internal.h"
+#include "ops/repeat.h"
 
 typedef struct update {
     trd__trace *trace;
@@ -23,14 +24,74 @@ static trd_value f64(const update *u, double value)
     return trd_scalar(u->b, TRD_F64, value);
 }
 
-/* f64 sum of the squares of all gradients. Leaves that take a value instead of a gradient stay out. */
-static trd_value sum_of_squares(const update *u, const trd_value *gradients)
+static const trd__stack *stack_of(const update *u, int i)
+{
+    const trd_engine *engine = u->trace->engine;
+    return &engine->model->stacks[engine->trainable[i]];
+}
+
+/* What is squared of a gradient: the accumulator, or what is made of it. */
+typedef trd_value (*squared)(const update *u, trd_value accumulated);
+
+static trd_value accumulator(const update *u, trd_value accumulated)
+{
+    (void)u;
+    return accumulated;
+}
+
+typedef struct layer_norms {
+    const update *u;
+    squared of;
+    int count;
+} layer_norms;
+
+/* Carry: the sum so far; shared: the scale, where it is known. */
+static void add_layer(trd_builder *b, const trd_iteration *iteration, trd_value *out, void *user)
+{
+    const layer_norms *norms = user;
+    update inner = *norms->u;
+    inner.b = b;
+    if (!trd_is_null(inner.scale)) inner.scale = iteration->shared[0];
+    out[0] = iteration->carries[0];
+    for (int i = 0; i < norms->count; i++)
+        out[0] = trd_add(b, out[0], trd_sum_squares(b, norms->of(&inner, iteration->stacked[i])));
+}
+
+/* Adds the squares of count stacked gradients, layer by layer. */
+static trd_value add_layers(const update *u, trd_value sum, int64_t layers, const trd_value *gradients,
+                            int count, squared of)
+{
+    layer_norms norms = {u, of, count};
+    const trd_repeat_options repeat = {.count = layers,
+                                       .carries = &sum,
+                                       .carry_count = 1,
+                                       .shared = &u->scale,
+                                       .shared_count = trd_is_null(u->scale) ? 0 : 1,
+                                       .stacked = gradients,
+                                       .stacked_count = count,
+                                       .body = add_layer,
+                                       .user = &norms};
+    trd_value result;
+    trd_repeat(u->b, &repeat, &result);
+    return result;
+}
+
+/* f64 sum of the squares of all gradients, in the order of the parameters, so that stacks change no bit of
+ * it. Leaves that take a value instead of a gradient stay out. */
+static trd_value sum_of_squares(const update *u, const trd_value *gradients, squared of)
 {
     const trd_engine *engine = u->trace->engine;
     trd_value sum = f64(u, 0.0);
-    for (int i = 0; i < engine->trainable_count; i++)
-        if (!engine->model->stacks[engine->trainable[i]].one.flags)
-            sum = trd_add(u->b, sum, trd_sum_squares(u->b, gradients[i]));
+    for (int i = 0, next; i < engine->trainable_count; i = next) {
+        const trd__stack *stack = stack_of(u, i);
+        next = i + 1;
+        if (stack->layers) {
+            while (next < engine->trainable_count && stack_of(u, next)->layers == stack->layers) next++;
+            sum = add_layers(u, sum, stack->layers, gradients + i, next - i, of);
+        } else if (!stack->one.flags) {
+            sum = trd_add(u->b, sum, trd_sum_squares(u->b, of(u, gradients[i])));
+        }
+    }
     return sum;
 }
 
@@ -106,12 +167,7 @@ static trd_value final_gradient(const update *u, trd_value accumulated)
  * of other values than the accumulators are never shared with those of the first norm. */
 static trd_value recomputed_norm(const update *u, const trd_value *gradients)
 {
-    const trd_engine *engine = u->trace->engine;
-    trd_value sum = f64(u, 0.0);
-    for (int i = 0; i < engine->trainable_count; i++)
-        if (!engine->model->stacks[engine->trainable[i]].one.flags)
-            sum = trd_add(u->b, sum, trd_sum_squares(u->b, final_gradient(u, gradients[i])));
-    return trd_sqrt(u->b, sum);
+    return trd_sqrt(u->b, sum_of_squares(u, gradients, final_gradient));
 }
 
 /* Squares of finite accumulators add up to a finite f64. Division by less than 1 can carry an element out of
@@ -131,7 +187,7 @@ static void decide(update *u, double eps, double min_denom, const trd_value *gra
     double threshold = u->options->gradient_clipping_threshold;
     trd_value zero = f64(u, 0.0);
     trd_value scale = trd_weighted_scale(b, sums[TRD__SUM_DENOMINATOR], eps, min_denom);
-    trd_value norm = trd_mul(b, scale, trd_sqrt(b, sum_of_squares(u, gradients)));
+    trd_value norm = trd_mul(b, scale, trd_sqrt(b, sum_of_squares(u, gradients, accumulator)));
     trd_value finite = all_finite(u, norm, scale);
     trd_value learned = trd_not_equal(b, sums[TRD__SUM_DENOMINATOR], zero);
     u->keep = u->options->skip_step_on_nonfinite ? trd_and(b, learned, finite) : learned;
@@ -158,14 +214,88 @@ static void decide(update *u, double eps, double min_denom, const trd_value *gra
     trd__trace_output(u->trace, TRD__ROLE_RESULTS, TRD__RESULT_NONFINITE, to_result(u, trd_not(b, finite)));
 }
 
-/* Gradient entry i and the parameter it belongs to. */
-static void update_parameter(const update *u, int i, trd_value accumulated)
+/* The optimizer's word on one parameter, unless the update is skipped. */
+static void apply(const update *u, trd_value accumulated, int states, trd__parameter_update *one)
+{
+    const trd_engine *engine = u->trace->engine;
+    one->gradient = final_gradient(u, accumulated);
+    engine->optimizer->update(u->b, &engine->options.optimizer, &u->scalars, one);
+    one->new_parameter = trd_select(u->b, u->keep, one->new_parameter, one->parameter);
+    for (int k = 0; k < states; k++)
+        one->new_states[k] = trd_select(u->b, u->keep, one->new_states[k], one->states[k]);
+}
+
+/* A layer's update as the body of a repeat: shared are the step's scalars, stacked the gradients, and the
+ * sums are parameter and states, which are updated in place. */
+typedef struct layer_update {
+    trd__program *body;
+    trd_value inputs[5 + TRD__OPTIMIZER_SCALARS + 2 + TRD__OPTIMIZER_STATES];
+    int input_count;
+} layer_update;
+
+static void add_operands(layer_update *l, trd_builder *b, trd__repeat_slot slot, trd_value *const *values,
+                         int count)
+{
+    trd__entry entries[5 + TRD__OPTIMIZER_SCALARS];
+    int used = 0;
+    for (int i = 0; i < count; i++) {
+        if (trd_is_null(*values[i])) continue;
+        entries[used] = trd__repeat_entry(b, slot, used, *values[i], slot != TRD__REPEAT_SHARED);
+        l->inputs[l->input_count++] = *values[i];
+        used++;
+    }
+    trd__repeat_body_slot(l->body, slot, entries, used);
+    for (int i = 0, entry = 0; i < count; i++)
+        if (!trd_is_null(*values[i])) *values[i] = trd__program_input(l->body, (int)slot, entry++);
+}
+
+/* Moves what the update reads into the body, whose builder it then uses. */
+static void enter_body(layer_update *l, update *u, trd_value *accumulated, trd__parameter_update *one)
+{
+    trd_value *shared[5 + TRD__OPTIMIZER_SCALARS] = {&u->keep, &u->scale, &u->clip, &u->scalars.learning_rate,
+                                                     &u->scalars.count};
+    trd_value *sums[1 + TRD__OPTIMIZER_STATES] = {&one->parameter};
+    for (int i = 0; i < TRD__OPTIMIZER_SCALARS; i++) shared[5 + i] = &u->scalars.prepared[i];
+    for (int k = 0; k < TRD__OPTIMIZER_STATES; k++) sums[1 + k] = &one->states[k];
+    trd__repeat_body_slot(l->body, TRD__REPEAT_CARRY, NULL, 0);
+    add_operands(l, u->b, TRD__REPEAT_SHARED, shared, 5 + TRD__OPTIMIZER_SCALARS);
+    add_operands(l, u->b, TRD__REPEAT_STACKED, (trd_value *[]){accumulated}, 1);
+    add_operands(l, u->b, TRD__REPEAT_SUMS, sums, 1 + TRD__OPTIMIZER_STATES);
+    trd__repeat_body_slot(l->body, TRD__REPEAT_MADE, NULL, 0);
+    u->b = l->body->builder;
+}
+
+/* apply for each layer of a stack on its own, for an update that is not elementwise. */
+static void apply_by_layer(const update *u, int64_t layers, trd_value accumulated, int states,
+                           trd__parameter_update *one)
+{
+    update inner = *u;
+    trd__parameter_update layer = *one;
+    layer_update l = {.input_count = 0};
+    trd_status status = trd__program_create("body", &l.body);
+    if (status != TRD_OK) {
+        trd__builder_stick(u->b, status);
+        return;
+    }
+    enter_body(&l, &inner, &accumulated, &layer);
+    apply(&inner, accumulated, states, &layer);
+    trd__program_output(l.body, TRD__REPEAT_SUMS, 0, layer.new_parameter);
+    for (int k = 0; k < states; k++)
+        trd__program_output(l.body, TRD__REPEAT_SUMS, 1 + k, layer.new_states[k]);
+    const trd_node *n = trd__repeat_add(u->b, layers, false, l.inputs, l.body);
+    one->new_parameter = trd__result(n, 0);
+    for (int k = 0; k < states; k++) one->new_states[k] = trd__result(n, 1 + k);
+}
+
+/* Gradient entry i and the stack it belongs to. */
+static void update_stack(const update *u, int i, trd_value accumulated)
 {
     trd_builder *b = u->b;
     trd_engine *engine = u->trace->engine;
+    const trd__stack *stack = stack_of(u, i);
     int number = engine->trainable[i], first = engine->first_state[i];
     int states = engine->first_state[i + 1] - first;
-    trd__parameter_update one = {.info = &engine->model->stacks[number].one,
+    trd__parameter_update one = {.info = &stack->one,
                                  .decay = engine->decays[number],
                                  .parameter = trd__trace_input(u->trace, TRD__ROLE_PARAMS, number)};
     if (one.info->flags) {
@@ -173,15 +303,16 @@ static void update_parameter(const update *u, int i, trd_value accumulated)
         trd__trace_output(u->trace, TRD__ROLE_PARAMS, number, trd_select(b, u->keep, next, one.parameter));
         return;
     }
-    one.gradient = final_gradient(u, accumulated);
     for (int k = 0; k < states; k++)
         one.states[k] = trd__trace_input(u->trace, TRD__ROLE_OPTIMIZER, first + k);
-    engine->optimizer->update(b, &engine->options.optimizer, &u->scalars, &one);
-    trd__trace_output(u->trace, TRD__ROLE_PARAMS, number,
-                      trd_select(b, u->keep, one.new_parameter, one.parameter));
+    const trd__optimizer_type *type = engine->optimizer;
+    if (!stack->layers || !type->elementwise || type->elementwise(&engine->options.optimizer, one.info))
+        apply(u, accumulated, states, &one);
+    else
+        apply_by_layer(u, stack->layers, accumulated, states, &one);
+    trd__trace_output(u->trace, TRD__ROLE_PARAMS, number, one.new_parameter);
     for (int k = 0; k < states; k++)
-        trd__trace_output(u->trace, TRD__ROLE_OPTIMIZER, first + k,
-                          trd_select(b, u->keep, one.new_states[k], one.states[k]));
+        trd__trace_output(u->trace, TRD__ROLE_OPTIMIZER, first + k, one.new_states[k]);
 }
 
 trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, const trd_value *gradients,
@@ -191,6 +322,6 @@ trd_status trd__trace_update(trd__trace *trace, double eps, double min_denom, co
     update u = {.trace = trace, .b = trace->program->builder, .options = &engine->options};
     decide(&u, eps, min_denom, gradients, sums);
     if (engine->optimizer->prepare) engine->optimizer->prepare(u.b, &engine->options.optimizer, &u.scalars);
-    for (int i = 0; i < engine->trainable_count; i++) update_parameter(&u, i, gradients[i]);
+    for (int i = 0; i < engine->trainable_count; i++) update_stack(&u, i, gradients[i]);
     return trd_builder_status(u.b);
 }

@@ -44,6 +44,9 @@ typedef struct trd__optimizer_type {
     trd_status (*check)(const trd_optimizer_options *options); /* ranges; may be NULL */
     /* Weight decay of p before the mask. NULL: it knows none. */
     double (*decay)(const trd_optimizer_options *options, const trd__parameter *p);
+    /* Whether the update of p makes each element from its own alone, so that the parameters of a stack may be
+     * updated as one. NULL: it always does. */
+    bool (*elementwise)(const trd_optimizer_options *options, const trd__parameter *p);
     void (*prepare)(trd_builder *b, const trd_optimizer_options *options,
                     trd__update_scalars *scalars); /* may be NULL */
     void (*update)(trd_builder *b, const trd_optimizer_options *options, const trd__update_scalars *scalars,

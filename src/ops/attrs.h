@@ -81,10 +81,10 @@ double trd__rope_frequency(const trd_rope_options *options, int64_t i, int64_t r
 typedef struct trd__rope_attr {
     int inverse;
 } trd__rope_attr;
-/* dropout: x, counter () i32, site () i32 -> x's type. Element i belongs to group i / 32; its word is the first one of
- * Threefry's block 16 (i / 32) + i % 16 where i % 32 < 16, else the second one, so that vectors of up to 16
- * lanes draw neighbours together. It is kept where the word's upper 24 bits are no less than the threshold.
- * The key is the block (counter, site) drawn with the seed as key. */
+/* dropout: x, counter () i32, site () i32 -> x's type. Element i belongs to group i / 32; its word is the
+ * first one of Threefry's block 16 (i / 32) + i % 16 where i % 32 < 16, else the second one, so that vectors
+ * of up to 16 lanes draw neighbours together. It is kept where the word's upper 24 bits are no less than the
+ * threshold. The key is the block (counter, site) drawn with the seed as key. */
 typedef struct trd__dropout_attr {
     double rate;
     uint64_t seed;

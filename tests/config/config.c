@@ -220,7 +220,6 @@ static void unbuilt_features(void **state)
                  cases[i].feature);
         refuses(state, text, TRD_UNSUPPORTED, message);
     }
-    refuses(state, "model_name: tiny\nscan_layers: true\n", TRD_UNSUPPORTED, "scanned layers");
     override_refused("lora.enable_lora=true", "override lora.enable_lora=true: lora.enable_lora belongs to");
 }
 
@@ -320,8 +319,8 @@ static void give_other_value(const trd_config_key *key, char *text, size_t bytes
         snprintf(text, bytes, "%s=trace", key->name);
     else if (!strcmp(key->name, "profile_periodically_period"))
         snprintf(text, bytes, "%s=9", key->name); /* not below profiler_steps */
-    else if (!strcmp(key->name, "scan_layers") || !strcmp(key->name, "num_epochs"))
-        snprintf(text, bytes, "%s=%s", key->name, key->preset); /* true is refused; steps are given */
+    else if (!strcmp(key->name, "num_epochs"))
+        snprintf(text, bytes, "%s=%s", key->name, key->preset); /* steps are given */
     else if (*key->choices)
         snprintf(text, bytes, "%s=%s", key->name, bar ? bar + 1 : key->choices);
     else if (!strcmp(key->type, "true or false"))

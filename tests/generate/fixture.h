@@ -23,9 +23,12 @@ enum { ROWS = 3, LENGTH = 48, VOCAB = 50, POSITIONS = 64 };
 
 typedef struct family {
     const char *class_name, *type;
+    bool scan; /* with scanned layers */
 } family;
-static const family families[] = {
-    {"LlamaForCausalLM", "llama"}, {"Qwen2ForCausalLM", "qwen2"}, {"Qwen3ForCausalLM", "qwen3"}};
+static const family families[] = {{"LlamaForCausalLM", "llama", false},
+                                  {"Qwen2ForCausalLM", "qwen2", false},
+                                  {"Qwen3ForCausalLM", "qwen3", false},
+                                  {"Qwen3ForCausalLM", "qwen3", true}};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static inline trd_engine *fixture_engine(const family *f, trd_dtype dtype, const char *checkpoints)
@@ -46,6 +49,7 @@ static inline trd_engine *fixture_engine(const family *f, trd_dtype dtype, const
     o.length = LENGTH;
     o.num_threads = 2;
     o.dtype = o.weight_dtype = dtype;
+    o.scan_layers = f->scan;
     o.checkpoint_directory = checkpoints;
     o.checkpoint_period = 1;
     OK(trd__engine_create_with_model(&o, model, &engine));

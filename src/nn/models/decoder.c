@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "base/shape.h"
+
 static trd_status declare_matrix(trd_model *model, const char *name, int64_t rows, int64_t columns,
                                  const char *row_axis, int *index)
 {
@@ -146,13 +148,77 @@ static trd_value each_layer(trd_builder *b, const trd_model *model, const trd_in
     return x;
 }
 
+/* -- Scanned layers: the weights of all layers are stacks, and one body is every layer -- */
+
+typedef struct scan {
+    const trd_model *model;
+    const trd_inputs *in;
+} scan;
+
+/* Operands of the body that are the same in every layer. */
+enum { SEGMENTS, POSITIONS, COUNTER, SHARED };
+
+/* Stacked operands: the stacks of several layers in their order, then first sites where there is dropout. */
+static void layer_body(trd_builder *b, const trd_iteration *iteration, trd_value *out, void *user)
+{
+    const scan *s = user;
+    const trd_model *model = s->model;
+    const trd__decoder *o = model->options;
+    trd__arena *arena = b->graph.arena;
+    trd_value *parameters = trd__arena_alloc(arena, (size_t)model->parameter_count, sizeof *parameters);
+    trd_value *current = trd__arena_alloc(arena, (size_t)model->state_count + 1, sizeof *current);
+    out[0] = (trd_value){NULL, 0};
+    if (!parameters || !current) return;
+    trd_inputs in = *s->in;
+    int count = 0;
+    for (int i = 0; i < model->stack_count; i++)
+        if (model->stacks[i].layers) parameters[model->stacks[i].first] = iteration->stacked[count++];
+    in.parameters = parameters;
+    in.rows.segments = iteration->shared[SEGMENTS];
+    in.rows.positions = iteration->shared[POSITIONS];
+    in.states = &(trd__states){.current = current};
+    if (trd__model_drops(model, &in)) {
+        current[model->dropout_counter] = iteration->shared[COUNTER];
+        in.first_site = iteration->stacked[count];
+    }
+    out[0] = block(b, model, &o->blocks[0], &in, iteration->carries[0], 0, "layers.*");
+}
+
+static trd_value scan_layers(trd_builder *b, const trd_model *model, const trd_inputs *in, trd_value x)
+{
+    const trd__decoder *o = model->options;
+    scan s = {model, in};
+    trd_value shared[SHARED] = {in->rows.segments, in->rows.positions};
+    trd_value *stacked = trd__arena_alloc(b->graph.arena, (size_t)model->stack_count + 1, sizeof *stacked);
+    if (!stacked) return trd_builder_fail(b, TRD_NO_MEMORY, "out of memory");
+    trd_repeat_options repeat = {.count = o->num_hidden_layers,
+                                 .carries = &x,
+                                 .carry_count = 1,
+                                 .shared = shared,
+                                 .shared_count = COUNTER,
+                                 .stacked = stacked,
+                                 .body = layer_body,
+                                 .user = &s};
+    for (int i = 0; i < model->stack_count; i++)
+        if (model->stacks[i].layers) stacked[repeat.stacked_count++] = in->stacks[i];
+    if (trd__model_drops(model, in)) {
+        trd_value layer = trd_iota(b, TRD_I32, TRD__SHAPE(o->num_hidden_layers), 0);
+        stacked[repeat.stacked_count++] = trd_mul(b, layer, trd_scalar(b, TRD_I32, 2));
+        shared[repeat.shared_count++] = trd__model_state(b, model, in, model->dropout_counter);
+    }
+    trd_value last;
+    trd_repeat(b, &repeat, &last);
+    return trd_layer_boundary(b, trd_axes(b, trd_name(b, last, "layers"), hidden_axes));
+}
+
 trd_value trd__decoder_hidden(trd_builder *b, const trd_model *model, const trd_inputs *in)
 {
     const trd__decoder *o = model->options;
     trd_value ids = trd_inputs_get(b, in, "token_ids");
     trd_value x = trd_gather_rows(b, in->parameters[o->embedding], ids);
     x = trd_axes(b, trd_name(b, trd_cast(b, x, in->dtype), "embedding"), hidden_axes);
-    x = each_layer(b, model, in, x);
+    bool scanned = trd_is_null(in->parameters[o->blocks[0].input_layernorm]);
+    x = scanned ? scan_layers(b, model, in, x) : each_layer(b, model, in, x);
     return trd_name(b, norm(b, o, in, x, o->norm), "hidden");
 }
 

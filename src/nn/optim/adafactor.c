@@ -57,6 +57,13 @@ static double decay(const trd_optimizer_options *o, const trd__parameter *p)
     return o->adafactor.weight_decay;
 }
 
+/* Each parameter's update is scaled by its own root mean square. */
+static bool elementwise(const trd_optimizer_options *o, const trd__parameter *p)
+{
+    (void)o, (void)p;
+    return false;
+}
+
 static void prepare(trd_builder *b, const trd_optimizer_options *o, trd__update_scalars *scalars)
 {
     trd_value t = trd_cast(b, scalars->count, TRD_F64);
@@ -135,5 +142,6 @@ const trd__optimizer_type trd__optimizer_adafactor = {.name = "adafactor",
                                                       .states = states,
                                                       .check = check,
                                                       .decay = decay,
+                                                      .elementwise = elementwise,
                                                       .prepare = prepare,
                                                       .update = update};

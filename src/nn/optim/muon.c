@@ -46,6 +46,12 @@ static double decay(const trd_optimizer_options *o, const trd__parameter *p)
     return is_matrix(p) ? o->muon.weight_decay : o->weight_decay;
 }
 
+static bool elementwise(const trd_optimizer_options *o, const trd__parameter *p)
+{
+    (void)o;
+    return !is_matrix(p);
+}
+
 static void prepare(trd_builder *b, const trd_optimizer_options *o, trd__update_scalars *scalars)
 {
     trd_value *prepared = scalars->prepared, count = scalars->count;
@@ -112,5 +118,10 @@ static void update(trd_builder *b, const trd_optimizer_options *o, const trd__up
     u->new_states[MU] = trd_cast(b, mu, o->mu_dtype);
 }
 
-const trd__optimizer_type trd__optimizer_muon = {
-    .name = "muon", .states = states, .check = check, .decay = decay, .prepare = prepare, .update = update};
+const trd__optimizer_type trd__optimizer_muon = {.name = "muon",
+                                                 .states = states,
+                                                 .check = check,
+                                                 .decay = decay,
+                                                 .elementwise = elementwise,
+                                                 .prepare = prepare,
+                                                 .update = update};
