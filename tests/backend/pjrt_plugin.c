@@ -56,6 +56,20 @@ static void refuses_a_broken_plugin(void **state)
     }
 }
 
+static void refuses_a_mesh_without_devices(void **state)
+{
+    (void)state;
+    const trd__placement mesh = {.size = {2, 3, 1, 1}, .hosts = {1, 1, 1, 1}};
+    trd__backend *backend;
+    setenv("TRD_FAKE_PLUGIN", "one_device", 1);
+    trd__backend_options options = {.name = "pjrt", .plugin_path = TRD_A_PLUGIN, .placement = &mesh};
+    assert_int_equal(trd__backend_create(&options, &backend), TRD_NOT_FOUND);
+    assert_non_null(strstr(trd_error_message(), "the mesh needs 6 devices, the plugin for fake has 1; make"));
+    options.name = "cpu";
+    assert_int_equal(trd__backend_create(&options, &backend), TRD_UNSUPPORTED);
+    assert_non_null(strstr(trd_error_message(), "runs on one device, the mesh has 6; set backend=pjrt"));
+}
+
 static void expect_options(const trd__pjrt_client *client, const unsigned char *expected, size_t bytes)
 {
     unsigned char *found;
@@ -111,6 +125,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_what_is_no_plugin), cmocka_unit_test(refuses_a_broken_plugin),
-        cmocka_unit_test(writes_compile_options), cmocka_unit_test(opens_again_and_again)};
+        cmocka_unit_test(refuses_a_mesh_without_devices), cmocka_unit_test(writes_compile_options),
+        cmocka_unit_test(opens_again_and_again)};
     return cmocka_run_group_tests_name("backend/pjrt_plugin", tests, NULL, NULL);
 }

@@ -83,6 +83,69 @@ static void reads_well(void **state)
     trd__program_free(p);
 }
 
+/* x is split over both axes, of w only the second dimension has an axis left; y has no names. */
+static const char mesh_begin[] =
+    "module @layer {\n"
+    "  sdy.mesh @mesh = <[\"data\"=2, \"fsdp\"=2]>\n"
+    "  func.func public @main(\n"
+    "      %inputs.x_0: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"data\", \"fsdp\"}, {}]>} "
+    "loc(\"inputs.x\"),\n"
+    "      %params.w_1: tensor<4x6xf32> {tf.aliasing_output = 0 : i32, sdy.sharding = #sdy.sharding<@mesh, "
+    "[{\"fsdp\"}, {\"data\"}]>} loc(\"params.w\")\n"
+    "  ) -> (\n"
+    "      tensor<4x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"fsdp\"}, {\"data\"}]>}, // params.w\n"
+    "      tensor<8x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>} // results.y\n"
+    "  ) {\n";
+static const char mesh_constraint[] =
+    "%y_3 = stablehlo.dot_general %inputs.x_0, %params.w_1, contracting_dims = [1] x [0] : "
+    "(tensor<8x4xf32>, tensor<4x6xf32>) -> tensor<8x6xf32> loc(\"y/matmul\")\n"
+    "    %y_3.1 = \"sdy.sharding_constraint\"(%y_3) <{sharding = #sdy.sharding<@mesh, [{\"data\", "
+    "\"fsdp\"}, {?}]>}> : (tensor<8x6xf32>) -> tensor<8x6xf32> loc(\"y/matmul\")\n";
+
+static trd__program *make_layer(void)
+{
+    trd__program *p;
+    assert_int_equal(trd__program_create("layer", &p), TRD_OK);
+    trd__entry x = test_entry("x", TRD_F32, TRD__SHAPE(8, 4)), w = test_entry("w", TRD_F32, TRD__SHAPE(4, 6));
+    const trd__entry y = test_entry("y", TRD_F32, TRD__SHAPE(8, 6));
+    x.axes[0] = "batch";
+    w.axes[0] = "embed";
+    w.over_data = true;
+    int in = trd__program_slot(p, "inputs", TRD__READ, &x, 1);
+    int params = trd__program_slot(p, "params", TRD__UPDATE, &w, 1);
+    int out = trd__program_slot(p, "results", TRD__WRITE, &y, 1);
+    trd_value a = trd__program_input(p, in, 0), b = trd__program_input(p, params, 0);
+    trd__program_output(p, params, 0, trd_add(p->builder, b, b));
+    trd__program_output(p, out, 0,
+                        trd_name(p->builder, trd_matmul(p->builder, a, b, false, false, TRD_F32), "y"));
+    return p;
+}
+
+static void says_where_parts_lie(void **state)
+{
+    (void)state;
+    const trd__axis_rule rules[] = {{"batch", {TRD__MESH_DATA, TRD__MESH_FSDP}, 2},
+                                    {"embed", {TRD__MESH_FSDP}, 1}};
+    trd__placement mesh = {.size = {2, 2, 1, 1}, .hosts = {1, 1, 1, 1}, .rules = rules, .rule_count = 2};
+    const trd__placement alone = {.size = {1, 1, 1, 1}, .hosts = {1, 1, 1, 1}, .explicit_mode = true};
+    trd__program *p = make_layer();
+    trd__pjrt_module m, n;
+    for (int explicit = 0; explicit < 2; explicit ++) {
+        mesh.explicit_mode = explicit;
+        assert_int_equal(trd__pjrt_lower(p, &mesh, &m), TRD_OK);
+        assert_memory_equal(m.text, mesh_begin, strlen(mesh_begin));
+        assert_int_equal(strstr(m.text, mesh_constraint) != NULL, explicit);
+        trd__pjrt_module_free(&m);
+    }
+    assert_int_equal(trd__pjrt_lower(p, NULL, &m), TRD_OK);
+    assert_int_equal(trd__pjrt_lower(p, &alone, &n), TRD_OK);
+    assert_string_equal(m.text, n.text);
+    assert_null(strstr(m.text, "sdy."));
+    trd__pjrt_module_free(&m);
+    trd__pjrt_module_free(&n);
+    trd__program_free(p);
+}
+
 static void expect_binding(const trd__pjrt_binding *have, int slot, int entry, int alias)
 {
     assert_int_equal(have->slot, slot);
@@ -268,6 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_well),
+        cmocka_unit_test(says_where_parts_lie),
         cmocka_unit_test(binds_arguments_and_results),
         cmocka_unit_test(every_op_has_a_form),
         cmocka_unit_test(names_an_op_without_a_form),

@@ -1,7 +1,7 @@
 /* A PJRT plugin that is broken as TRD_FAKE_PLUGIN says: "old" speaks a version before what the backend needs,
- * "no_client" refuses to create a client, "no_device" has no device; and one that is not: "nodes" finds the
- * other processes as plugins for accelerators do, each with two devices, but runs nothing. Compiled with
- * TRD_NO_ENTRY it is a library that is no plugin at all. */
+ * "no_client" refuses to create a client, "no_device" has no device, "one_device" one that can do nothing;
+ * and one that is not: "nodes" finds the other processes as plugins for accelerators do, each with two
+ * devices, but runs nothing. Compiled with TRD_NO_ENTRY it is a library that is no plugin at all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +140,7 @@ static PJRT_Error *platform_version(PJRT_Client_PlatformVersion_Args *args)
 static PJRT_Error *devices(PJRT_Client_Devices_Args *args)
 {
     args->devices = list;
-    args->num_devices = is("nodes") ? 2 * (size_t)nodes : 0;
+    args->num_devices = is("nodes") ? 2 * (size_t)nodes : (size_t)is("one_device");
     for (size_t i = 0; i < args->num_devices; i++) {
         all[i].id = (int)i;
         list[i] = &all[i];
