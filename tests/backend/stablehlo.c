@@ -83,7 +83,7 @@ static void reads_well(void **state)
     trd__program_free(p);
 }
 
-/* x is split over both axes, of w only the second dimension has an axis left; y has no names. */
+/* x is split over both axes; so is w, over data because it is asked for; y has no names. */
 static const char mesh_begin[] =
     "module @layer {\n"
     "  sdy.mesh @mesh = <[\"data\"=2, \"fsdp\"=2]>\n"
@@ -91,9 +91,9 @@ static const char mesh_begin[] =
     "      %inputs.x_0: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"data\", \"fsdp\"}, {}]>} "
     "loc(\"inputs.x\"),\n"
     "      %params.w_1: tensor<4x6xf32> {tf.aliasing_output = 0 : i32, sdy.sharding = #sdy.sharding<@mesh, "
-    "[{\"fsdp\"}, {\"data\"}]>} loc(\"params.w\")\n"
+    "[{\"fsdp\", \"data\"}, {}]>} loc(\"params.w\")\n"
     "  ) -> (\n"
-    "      tensor<4x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"fsdp\"}, {\"data\"}]>}, // params.w\n"
+    "      tensor<4x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"fsdp\", \"data\"}, {}]>}, // params.w\n"
     "      tensor<8x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>} // results.y\n"
     "  ) {\n";
 static const char mesh_constraint[] =
