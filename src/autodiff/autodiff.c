@@ -22,6 +22,7 @@ typedef struct sweep {
     bool *active;         /* by node id: a requested value feeds it, and gradients pass through */
     trd__rewrite rewrite; /* merged nodes */
     int merges;
+    bool may_merge; /* cotangents that are given may depend on what they are the cotangents of */
 } sweep;
 
 static int value_number(const sweep *s, trd_value v)
@@ -174,6 +175,8 @@ static trd_status split(sweep *s, const trd_node *n, const trd_value *dy, const 
 {
     trd_value results[TRD__MAX_RESULTS] = {{NULL, 0}};
     n->op->split_gradient(s->b, n, trd__autodiff_from, dy, needs, results, dx);
+    for (int r = 0; r < n->result_count && s->b->status == TRD_OK; r++)
+        s->b->graph.nodes[results[r].node->id]->forward = true;
     return replace_results(s, n, results);
 }
 
@@ -188,7 +191,7 @@ static trd_status visit(sweep *s, const trd_node *n)
     }
     if (!reached) return TRD_OK;
     for (int i = 0; i < n->input_count; i++) needs[i] = wanted(s, n->inputs[i]);
-    if (n->op->merge_gradient) TRD_TRY(try_merge(s, n, dy, needs, dx, &merged));
+    if (n->op->merge_gradient && s->may_merge) TRD_TRY(try_merge(s, n, dy, needs, dx, &merged));
     if (!merged && n->op->split_gradient) {
         TRD_TRY(split(s, n, dy, needs, dx));
     } else if (!merged) {
@@ -228,7 +231,8 @@ trd_status trd__autodiff_from(trd_builder *b, const trd__seed *seeds, int seed_c
                               trd__gradient *gradients, int count)
 {
     TRD_TRY(trd_builder_status(b));
-    sweep s = {.b = b, .gradients = gradients};
+    sweep s = {.b = b, .gradients = gradients, .may_merge = true};
+    for (int i = 0; i < seed_count; i++) s.may_merge &= trd_is_null(seeds[i].cotangent);
     trd_status status = run(&s, seeds, seed_count, count);
     if (status != TRD_OK) trd__builder_stick(b, status);
     sweep_free(&s);
@@ -255,11 +259,4 @@ trd_status trd__autodiff(trd_builder *b, trd_value loss, trd__gradient *gradient
         }
     const trd__seed seed = {.of = loss};
     return trd__autodiff_from(b, &seed, 1, gradients, count);
-}
-
-trd_value trd__autodiff_current(const trd_builder *b, trd_value v)
-{
-    for (int i = 0; i < b->merged_count; i++)
-        if (trd_same(b->merged[i].from, v)) v = b->merged[i].to;
-    return v;
 }

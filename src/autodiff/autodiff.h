@@ -11,7 +11,5 @@ trd_status trd__autodiff(trd_builder *b, trd_value loss, trd__gradient *gradient
 /* The same from several values of any shape, each with the cotangent to begin with. */
 trd_status trd__autodiff_from(trd_builder *b, const trd__seed *seeds, int seed_count,
                               trd__gradient *gradients, int count);
-/* The value that stands for v after merges (v itself when untouched). */
-trd_value trd__autodiff_current(const trd_builder *b, trd_value v);
 
 #endif

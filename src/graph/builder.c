@@ -105,3 +105,10 @@ trd_value trd_layer_boundary(trd_builder *builder, trd_value v)
     if (n) n->layer_boundary = true;
     return v;
 }
+
+trd_value trd__autodiff_current(const trd_builder *b, trd_value v)
+{
+    for (int i = 0; i < b->merged_count; i++)
+        if (trd_same(b->merged[i].from, v)) v = b->merged[i].to;
+    return v;
+}

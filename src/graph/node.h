@@ -126,7 +126,7 @@ struct trd_graph {
     int node_count, node_capacity;
 };
 
-/* A value whose node autodiff merged with its gradient, and what stands for it now. */
+/* A value whose node autodiff merged with its gradient or split, and what stands for it now. */
 typedef struct trd__merged_value {
     trd_value from, to;
 } trd__merged_value;
@@ -173,6 +173,9 @@ static inline bool trd__owns(const trd_builder *b, trd_value v)
 {
     return v.node->id < b->graph.node_count && b->graph.nodes[v.node->id] == v.node;
 }
+
+/* The value that stands for v after autodiff merged or split nodes (v itself when untouched). */
+trd_value trd__autodiff_current(const trd_builder *b, trd_value v);
 
 /* Keeps the thread's current message as the builder's first failure, unless there already is one. */
 void trd__builder_stick(trd_builder *b, trd_status status);

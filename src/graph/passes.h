@@ -21,6 +21,9 @@ trd_status trd__fuse_accumulate(trd__program *program);
  * nodes may be recomputed; minimal: keeps products and layer boundaries; full: keeps layer boundaries only.
  * Bits do not change. Run cse before it, fuse_accumulate and dce after it. */
 trd_status trd__remat(trd__program *program, trd__remat_policy policy);
+/* The same for what will be repeated: forward values that later nodes then still read are kept for each
+ * iteration. A body of the graph is left alone by both: it was split when it was differentiated. */
+trd_status trd__remat_body(trd__program *program, trd__remat_policy policy);
 /* Moves the nodes behind the first `kept` as early as they can run: a gradient that only its update reads
  * then dies where it is formed. */
 trd_status trd__hoist(trd__program *program, int kept);

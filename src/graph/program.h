@@ -85,10 +85,13 @@ void trd__program_free(trd__program *program); /* frees builder and graph; NULL 
 /* The same program with a graph of its own, for whoever rewrites it; annotations are kept. */
 trd_status trd__program_copy(const trd__program *program, trd__program **copy);
 /* Appends the program's nodes to b. Entry e of slot s is read from leaves[s][e], and what its output writes
- * goes to outputs[s][e], which stays as it was without one; rows of slots without entries may be NULL.
- * Annotations are kept. On failure the builder's error is set. */
+ * goes to outputs[s][e], which stays as it was without one; rows of slots without entries may be NULL. map
+ * (may be NULL) receives result 0 of each node's copy, by id. Annotations are kept. On failure the builder's
+ * error is set. */
 void trd__program_inline(trd_builder *b, const trd__program *program, const trd_value *const *leaves,
-                         trd_value *const *outputs);
+                         trd_value *const *outputs, trd_value *map);
+/* Appends a copy of n, of whatever graph, with bodies of its own; inputs are values of b. NULL on failure. */
+const trd_node *trd__node_clone(trd_builder *b, const trd_node *n, const trd_value *inputs);
 /* Calls visit with every body of every node. */
 trd_status trd__each_body(const trd__program *program, trd_status (*visit)(trd__program *body));
 /* Adds a slot; entries are copied into the program. Returns its number, or -1 with the builder's error set.

@@ -30,11 +30,10 @@ static trd_value copied(const copying *c, trd_value v)
 }
 
 /* n's bodies, copied; NULL where it has none, or with the builder's error set. */
-static trd__program **copy_bodies(copying *c, const trd_node *n)
+static trd__program **copy_bodies(trd_builder *b, const trd_node *n)
 {
     if (!n->body_count) return NULL;
-    trd__program **bodies =
-        trd__arena_alloc(c->b->graph.arena, (size_t)n->body_count, sizeof(trd__program *));
+    trd__program **bodies = trd__arena_alloc(b->graph.arena, (size_t)n->body_count, sizeof(trd__program *));
     trd_status status = bodies ? TRD_OK : TRD_NO_MEMORY;
     int made = 0;
     while (status == TRD_OK && made < n->body_count) {
@@ -43,8 +42,17 @@ static trd__program **copy_bodies(copying *c, const trd_node *n)
     }
     if (status == TRD_OK) return bodies;
     while (made > 0) trd__program_free(bodies[--made]);
-    trd__builder_stick(c->b, status);
+    trd__builder_stick(b, status);
     return NULL;
+}
+
+const trd_node *trd__node_clone(trd_builder *b, const trd_node *n, const trd_value *inputs)
+{
+    trd__program **bodies = copy_bodies(b, n);
+    const trd_node *copy =
+        trd__node_add_bodies(b, n->op, n->attr, inputs, n->input_count, bodies, bodies ? n->body_count : 0);
+    annotate(b, n, copy);
+    return copy;
 }
 
 static void copy_node(copying *c, const trd_node *n)
@@ -59,11 +67,7 @@ static void copy_node(copying *c, const trd_node *n)
     trd_value inputs[TRD__MAX_INPUTS] = {{NULL, 0}};
     for (int j = 0; j < n->input_count; j++)
         if (n->inputs[j].node) inputs[j] = copied(c, n->inputs[j]);
-    trd__program **bodies = copy_bodies(c, n);
-    const trd_node *copy = trd__node_add_bodies(c->b, n->op, n->attr, inputs, n->input_count, bodies,
-                                                bodies ? n->body_count : 0);
-    annotate(c->b, n, copy);
-    c->map[n->id] = trd__result(copy, 0);
+    c->map[n->id] = trd__result(trd__node_clone(c->b, n, inputs), 0);
 }
 
 static void copy_nodes(copying *c, const trd_graph *graph)
@@ -105,7 +109,7 @@ trd_status trd__program_copy(const trd__program *program, trd__program **copy)
 }
 
 void trd__program_inline(trd_builder *b, const trd__program *program, const trd_value *const *leaves,
-                         trd_value *const *outputs)
+                         trd_value *const *outputs, trd_value *map)
 {
     if (b->status != TRD_OK) return;
     trd_status status = trd_builder_status(program->builder);
@@ -119,5 +123,7 @@ void trd__program_inline(trd_builder *b, const trd__program *program, const trd_
         const trd__output *o = &program->outputs[i];
         outputs[o->slot][o->entry] = copied(&c, o->value);
     }
+    if (map && c.map)
+        for (int i = 0; i < program->builder->graph.node_count; i++) map[i] = c.map[i];
     trd__free(c.map);
 }

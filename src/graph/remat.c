@@ -9,7 +9,10 @@
  * for longer than it is used there. minimal: products and layer boundaries are kept, cheap nodes recomputed.
  * full: inside layers (before the last boundary) only boundaries are kept, and what several layers share
  * (tables, masks). Behind the last boundary, where the backward part begins at once, every policy acts as
- * none. */
+ * none.
+ *
+ * A body that is repeated is one layer as a whole: what the early part hands over is kept for every
+ * iteration, its outputs are not at hand. */
 #include "base/alloc.h"
 #include "graph/passes.h"
 #include "graph/rewrite.h"
@@ -34,6 +37,7 @@ typedef struct plan {
     facts *facts;
     int early;  /* number of early nodes */
     int layers; /* end of the last layer: nodes below it are inside layers */
+    bool body;  /* of a repeated body: all of it is one layer, and much lies between its two parts */
 } plan;
 
 static void find_parts(plan *p)
@@ -42,7 +46,7 @@ static void find_parts(plan *p)
     for (int i = 0; i < graph->node_count; i++) {
         if (!graph->nodes[i]->forward) continue;
         p->early = i + 1;
-        if (graph->nodes[i]->layer_boundary) p->layers = i + 1;
+        if (graph->nodes[i]->layer_boundary || p->body) p->layers = i + 1;
     }
 }
 
@@ -77,7 +81,7 @@ static void gather_facts(plan *p, const trd__program *program)
     }
     for (int i = 0; i < program->output_count; i++) {
         int id = program->outputs[i].value.node->id;
-        if (id < p->early) p->facts[id].output = true;
+        if (id < p->early && !p->body) p->facts[id].output = true;
     }
 }
 
@@ -104,7 +108,7 @@ static bool decide(const plan *p, const trd_node *n)
         return false;
     if (n->id < p->layers && p->policy == TRD__REMAT_FULL) return f->first_layer == f->last_layer;
     if (n->id < p->layers && p->policy == TRD__REMAT_MINIMAL) return cheap;
-    return cheap && operands_available(p, n) && worth_it(f);
+    return cheap && operands_available(p, n) && (p->body || worth_it(f));
 }
 
 static void decide_all(plan *p)
@@ -156,10 +160,10 @@ static trd_status make_copies(plan *p)
     return TRD_OK;
 }
 
-trd_status trd__remat(trd__program *program, trd__remat_policy policy)
+static trd_status rematerialize(trd__program *program, trd__remat_policy policy, bool body)
 {
     TRD_TRY(trd__dce(program)); /* a dead user would count as a use */
-    plan p = {.b = program->builder, .policy = policy};
+    plan p = {.b = program->builder, .policy = policy, .body = body};
     find_parts(&p);
     p.facts = trd__calloc((size_t)p.early + 1, sizeof *p.facts);
     if (!p.facts) return TRD_NO_MEMORY;
@@ -173,4 +177,14 @@ trd_status trd__remat(trd__program *program, trd__remat_policy policy)
     trd__rewrite_end(&rewrite);
     trd__free(p.facts);
     return status == TRD_OK ? trd__dce(program) : status;
+}
+
+trd_status trd__remat(trd__program *program, trd__remat_policy policy)
+{
+    return rematerialize(program, policy, false);
+}
+
+trd_status trd__remat_body(trd__program *program, trd__remat_policy policy)
+{
+    return rematerialize(program, policy, true);
 }

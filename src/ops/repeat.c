@@ -342,7 +342,7 @@ static void unroll(trd_builder *b, const trd_node *n, int64_t row, unrolled *u)
                     take_row(b, n->inputs[trd__repeat_operand(attr, (trd__repeat_slot)s, e)], row);
     const trd_value *reads[TRD__REPEAT_SLOTS];
     for (int s = 0; s < TRD__REPEAT_SLOTS; s++) reads[s] = u->reads[s];
-    trd__program_inline(b, body, reads, u->writes);
+    trd__program_inline(b, body, reads, u->writes, NULL);
     for (int s = 0; s < TRD__REPEAT_SLOTS; s++)
         for (int e = 0; e < trd__repeat_entries(attr, (trd__repeat_slot)s); e++) {
             if (s == TRD__REPEAT_CARRY) u->reads[s][e] = u->writes[s][e];

@@ -80,6 +80,11 @@ trd_dtype trd__compute_dtype(trd_dtype d)
     return d == TRD_F64 ? TRD_F64 : TRD_F32;
 }
 
+bool trd__is_zero(trd_value v)
+{
+    return v.node->op == &trd__op_constant && ((const trd__constant_attr *)v.node->attr)->value == 0;
+}
+
 /* Widens `common` to hold shape too; false if they do not broadcast. */
 static bool join_shapes(trd_shape *common, const trd_shape *shape)
 {

@@ -40,6 +40,9 @@ trd__type trd__plain_type(trd_dtype dtype, const trd_shape *shape);
 /* What math on d is done in: float64 for float64, else float32. */
 trd_dtype trd__compute_dtype(trd_dtype d);
 
+/* Whether v is a constant 0 of any shape: an accumulator that starts from zero. */
+bool trd__is_zero(trd_value v);
+
 /* Builders without a public name. */
 trd_value trd__sign(trd_builder *b, trd_value x);
 trd_value trd__replica_sum(trd_builder *b, trd_value x); /* not differentiable */

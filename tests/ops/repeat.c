@@ -28,18 +28,12 @@ static int build(trd_builder *b, const op_case *c, const trd_value *in, trd_valu
     return 2;
 }
 
-#define X(label, ...)                                                                                        \
-    {                                                                                                        \
-        .name = label, .dtype = OP_FLOAT, .shape = OP_SHAPE(__VA_ARGS__), .fill = op_normal, .high = 1       \
-    }
-
 static const op_case cases[] = {
     {.name = "layers",
      .op = &trd__op_repeat,
      .build = build,
      .parameter = {3},
-     .skip = 1u << OP_DIFFERENCES,
-     .operands = {X("x", 5, 7), X("bias", 7), X("weight", 3, 7, 7)}},
+     .operands = {OP_X("x", 5, 7), OP_X("bias", 7), OP_X("weight", 3, 7, 7)}},
 };
 
 OP_CASES_MAIN("ops/repeat", cases)

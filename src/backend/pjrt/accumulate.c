@@ -6,7 +6,7 @@ static void lower_accumulate(trd__emitter *e, const trd_node *n, const trd__pjrt
 {
     (void)row;
     trd__hlo accumulator = trd__hlo_operand(e, n, 0), x = trd__hlo_operand(e, n, 1);
-    if (trd__hlo_is_zero(n, 0)) {
+    if (trd__is_zero(n->inputs[0])) {
         results[0] = trd__hlo_convert(e, x, accumulator.dtype);
         return;
     }

@@ -106,9 +106,3 @@ trd__hlo trd__hlo_reduce(trd__emitter *e, const char *word, trd__hlo x, unsigned
                      "stablehlo.reduce(%s init: %s) applies stablehlo.%s across dimensions = [%s]", x.name,
                      operands[1].name, word, trd__hlo_list(e, axes, reduced));
 }
-
-bool trd__hlo_is_zero(const trd_node *n, int i)
-{
-    const trd_node *from = n->inputs[i].node;
-    return from->op == &trd__op_constant && ((const trd__constant_attr *)from->attr)->value == 0;
-}

@@ -95,7 +95,4 @@ const char *trd__hlo_entry_sharding(trd__emitter *e, const trd__entry *entry);
 /* x where the rules put a value of these logical axes: in explicit mode, and if one of them has a name. */
 trd__hlo trd__hlo_constrain(trd__emitter *e, trd__hlo x, const char *const *axes);
 
-/* Whether operand i of n is a constant 0 of any shape: an accumulator that starts from zero. */
-bool trd__hlo_is_zero(const trd_node *n, int i);
-
 #endif

@@ -59,7 +59,7 @@ static void lower_scatter_add_rows(trd__emitter *e, const trd_node *n, const trd
     (void)row;
     trd__hlo ids = trd__hlo_operand(e, n, 0), updates = trd__hlo_operand(e, n, 1), base;
     trd_dtype to = n->results[0].dtype, wide = rows_dtype(to, updates.dtype);
-    bool zero = n->input_count < 3 || trd__hlo_is_zero(n, 2);
+    bool zero = n->input_count < 3 || trd__is_zero(n->inputs[2]);
     base = zero ? trd__hlo_fill(e, wide, &n->results[0].shape, 0)
                 : trd__hlo_convert(e, trd__hlo_operand(e, n, 2), wide);
     const trd__hlo operands[3] = {base, ids, trd__hlo_convert(e, updates, wide)};

@@ -41,7 +41,7 @@ static void lower_matmul(trd__emitter *e, const trd_node *n, const trd__pjrt_op 
                   operands[1].name, batched ? "batching_dims = [" : "", batched ? axes : "",
                   batched ? "] x [" : "", batched ? axes : "", batched ? "], " : "",
                   x_rank - (attr->transpose_x ? 2 : 1), y_rank - (attr->transpose_y ? 1 : 2));
-    if (n->input_count > 2 && !trd__hlo_is_zero(n, 2)) {
+    if (n->input_count > 2 && !trd__is_zero(n->inputs[2])) {
         trd_dtype sum = attr->dtype == TRD_F64 ? TRD_F64 : wide;
         trd__hlo pair[2] = {trd__hlo_convert(e, trd__hlo_operand(e, n, 2), sum),
                             trd__hlo_convert(e, product, sum)};
