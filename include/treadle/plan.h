@@ -24,6 +24,10 @@ typedef struct trd_plan {
     uint64_t snapshot_bytes;    /* host memory beside the peak: what a save copies before training goes on */
     double flops_per_step;      /* gradient_accumulation_steps micro-batches with all weights 1 */
     int64_t parameters;         /* elements, tied weights once */
+    int devices;                /* of the mesh: bytes up to peak_bytes are those of each; 1: no mesh */
+    double flops_per_device;    /* of flops_per_step, the batch and the tensor axis sharing them evenly */
+    bool
+        compiled; /* false: the backend cannot open that mesh, so activations and scratch are not known (0) */
 } trd_plan;
 /* The plan of an engine, whose programs are built for it where they were not yet. */
 TRD_API trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan);

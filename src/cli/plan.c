@@ -18,8 +18,11 @@ static void print_plan(const trd_plan *p)
                 {"one checkpoint", p->checkpoint_bytes}, {"snapshot of a save", p->snapshot_bytes}};
     printf("%s parameters, %sFLOP per step\n", cli_count((double)p->parameters),
            cli_count(p->flops_per_step));
+    if (p->devices > 1)
+        printf("each of %d devices: %sFLOP per step and\n", p->devices, cli_count(p->flops_per_device));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].bytes) printf("  %-20s %12s\n", rows[i].name, cli_bytes(rows[i].bytes));
+    if (!p->compiled) puts("activations and temporaries are not among them: they need backend=pjrt");
 }
 
 static void print_programs(const trd_program_info *programs, int count)
@@ -62,6 +65,9 @@ static trd_status print_json(const trd_plan *p, const trd_program_info *programs
     trd__json_open_object(&w);
     trd__json_put_i64(&w, "parameters", p->parameters);
     trd__json_put_i64(&w, "flops_per_step", (int64_t)p->flops_per_step);
+    trd__json_put_i64(&w, "devices", p->devices);
+    trd__json_put_i64(&w, "flops_per_device", (int64_t)p->flops_per_device);
+    trd__json_put_bool(&w, "compiled", p->compiled);
     trd__json_put_i64(&w, "parameter_bytes", (int64_t)p->parameter_bytes);
     trd__json_put_i64(&w, "optimizer_bytes", (int64_t)p->optimizer_bytes);
     trd__json_put_i64(&w, "gradient_bytes", (int64_t)p->gradient_bytes);

@@ -8,7 +8,8 @@
 #include "config/config.h"
 
 static const char *const resume_names[] = {"free", "portable", "fixed"};
-static const char *const kind_names[] = {"integer", "number", "true or false", "text", "choice", "list"};
+static const char *const kind_names[] = {"integer", "number", "true or false", "text",
+                                         "choice",  "list",   "list of rules"};
 
 static trd_status set_defaults(trd_config *config)
 {
@@ -157,6 +158,32 @@ static const char *list_text(const trd_config *config, const trd__text_list *lis
     return text ? trd__arena_format(config->arena, "%s]", text) : NULL;
 }
 
+/* A rule is its words: ['name', ['axis', ...]]. */
+static const char *rule_text(const trd_config *config, const char *words)
+{
+    const char *text = "[", *separator = "";
+    for (const char *word = words; text && *word;) {
+        size_t length = strcspn(word, " ");
+        const char *copy = trd__arena_strndup(config->arena, word, length);
+        const char *item = copy ? quoted(config, copy) : NULL;
+        text = item ? trd__arena_format(config->arena, "%s%s%s", text, separator, item) : NULL;
+        if (text && word == words) text = trd__arena_format(config->arena, "%s, [", text);
+        separator = word == words ? "" : ", ";
+        word += length + (word[length] == ' ');
+    }
+    return text ? trd__arena_format(config->arena, "%s]]", text) : NULL;
+}
+
+static const char *rules_text(const trd_config *config, const trd__text_list *rules)
+{
+    const char *text = "[";
+    for (int i = 0; text && i < rules->count; i++) {
+        const char *rule = rule_text(config, rules->items[i]);
+        text = rule ? trd__arena_format(config->arena, "%s%s%s", text, i ? ", " : "", rule) : NULL;
+    }
+    return text ? trd__arena_format(config->arena, "%s]", text) : NULL;
+}
+
 /* Shortest decimal text that reads back as value. */
 static const char *real_text(const trd_config *config, double value)
 {
@@ -180,6 +207,8 @@ const char *trd__config_value_text(const trd_config *config, const trd__key *key
         return *(const bool *)field ? "true" : "false";
     case TRD__KEY_LIST:
         return list_text(config, field);
+    case TRD__KEY_RULES:
+        return rules_text(config, field);
     case TRD__KEY_CHOICE:
         return *(const char *const *)field;
     case TRD__KEY_TEXT:

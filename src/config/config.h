@@ -21,6 +21,7 @@ typedef struct trd__config_values {
 #define TRD_TEXT(key, preset, resume, help) const char *key;
 #define TRD_CHOICE(key, preset, choices, resume, help) const char *key;
 #define TRD_LIST(key, resume, help) trd__text_list key;
+#define TRD_RULES(key, resume, help) trd__text_list key;
 #include "config/keys.def"
 #undef TRD_SECTION
 #undef TRD_INT
@@ -29,6 +30,7 @@ typedef struct trd__config_values {
 #undef TRD_TEXT
 #undef TRD_CHOICE
 #undef TRD_LIST
+#undef TRD_RULES
 } trd__config_values;
 
 typedef enum trd__key_kind {
@@ -37,7 +39,8 @@ typedef enum trd__key_kind {
     TRD__KEY_BOOL,
     TRD__KEY_TEXT,
     TRD__KEY_CHOICE,
-    TRD__KEY_LIST
+    TRD__KEY_LIST,
+    TRD__KEY_RULES /* a list whose items are lists: each is one text, its words with spaces between */
 } trd__key_kind;
 
 typedef enum trd__resume { TRD__RESUME_FREE, TRD__RESUME_PORTABLE, TRD__RESUME_FIXED } trd__resume;

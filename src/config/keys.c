@@ -24,6 +24,7 @@ static const trd__key keys[] = {
 #define TRD_CHOICE(key, value, list, when, text)                                                             \
     {ROW(key, CHOICE, when, text), .preset = value, .choices = list},
 #define TRD_LIST(key, when, text) {ROW(key, LIST, when, text), .preset = ""},
+#define TRD_RULES(key, when, text) {ROW(key, RULES, when, text), .preset = ""},
 #include "config/keys.def"
 };
 enum { ROWS = sizeof keys / sizeof *keys };
@@ -147,6 +148,13 @@ static trd_status set_list(trd_config *config, const trd__raw_value *value, trd_
     return TRD_OK;
 }
 
+static trd_status set_rules(const trd__key *key, const trd__raw_value *value, trd__text_list *field)
+{
+    if (value->text && *value->text) return wrong(key, value, "a list of [name, axis or [axes] or null]");
+    *field = value->list;
+    return TRD_OK;
+}
+
 static trd_status set_text(const trd__key *key, const trd__raw_value *value, const char **field)
 {
     if (!value->text) return wrong(key, value, "a text");
@@ -170,6 +178,8 @@ trd_status trd__config_set(trd_config *config, const char *name, const trd__raw_
         return set_choice(key, value, field);
     case TRD__KEY_LIST:
         return set_list(config, value, field);
+    case TRD__KEY_RULES:
+        return set_rules(key, value, field);
     case TRD__KEY_TEXT:
         break;
     }

@@ -29,6 +29,48 @@ static const char *or_null(const char *text)
     return *text ? text : NULL;
 }
 
+/* The mesh's sizes and the rows that its devices share. */
+static trd_status check_mesh(trd__config_values *v)
+{
+    enum { MOST_ROWS = 1 << 20 };
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"ici_data_parallelism", v->ici_data_parallelism},
+                 {"ici_fsdp_parallelism", v->ici_fsdp_parallelism},
+                 {"ici_tensor_parallelism", v->ici_tensor_parallelism},
+                 {"ici_expert_parallelism", v->ici_expert_parallelism},
+                 {"dcn_data_parallelism", v->dcn_data_parallelism},
+                 {"dcn_fsdp_parallelism", v->dcn_fsdp_parallelism},
+                 {"dcn_tensor_parallelism", v->dcn_tensor_parallelism},
+                 {"dcn_expert_parallelism", v->dcn_expert_parallelism}};
+    int64_t devices = 1;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (sizes[i].value < 1)
+            return trd__fail(TRD_INVALID_ARGUMENT,
+                             "config: %s: expected 1 or more, found %lld%s; give the number", sizes[i].key,
+                             (long long)sizes[i].value,
+                             sizes[i].value == -1
+                                 ? ": the rows of a batch follow from the mesh before the devices are counted"
+                                 : "");
+        devices *= sizes[i].value;
+        if (devices * v->per_device_batch_size > MOST_ROWS)
+            return trd__fail(
+                TRD_INVALID_ARGUMENT,
+                "config: per_device_batch_size %lld on the devices of the mesh makes more than %d "
+                "rows",
+                (long long)v->per_device_batch_size, MOST_ROWS);
+    }
+    int64_t rows = devices * v->per_device_batch_size;
+    if (!v->micro_batch_size_to_train_on) v->micro_batch_size_to_train_on = rows;
+    if (devices > 1 || v->micro_batch_size_to_train_on == rows) return TRD_OK;
+    return trd__fail(
+        TRD_INVALID_ARGUMENT,
+        "config: micro_batch_size_to_train_on is %lld but per_device_batch_size %lld on 1 device "
+        "makes %lld; leave it out",
+        (long long)v->micro_batch_size_to_train_on, (long long)v->per_device_batch_size, (long long)rows);
+}
+
 static trd_status check_together(trd__config_values *v)
 {
     if (!*v->model_name && !*v->load_parameters_path)
@@ -42,14 +84,7 @@ static trd_status check_together(trd__config_values *v)
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "config: steps %lld and num_epochs %lld are both given; set one of them to 0",
                          (long long)v->steps, (long long)v->num_epochs);
-    if (v->micro_batch_size_to_train_on && v->micro_batch_size_to_train_on != v->per_device_batch_size)
-        return trd__fail(
-            TRD_INVALID_ARGUMENT,
-            "config: micro_batch_size_to_train_on is %lld but per_device_batch_size %lld on 1 device "
-            "makes %lld; leave it out",
-            (long long)v->micro_batch_size_to_train_on, (long long)v->per_device_batch_size,
-            (long long)v->per_device_batch_size);
-    v->micro_batch_size_to_train_on = v->per_device_batch_size;
+    TRD_TRY(check_mesh(v));
     if (!*v->mu_dtype) v->mu_dtype = v->weight_dtype;
     if (*v->profiler && strcmp(v->profiler, "trace") != 0)
         return trd__fail(TRD_INVALID_ARGUMENT,
@@ -106,6 +141,46 @@ static void fill_optimizer(const trd__config_values *v, trd_engine_options *e)
     e->skip_step_on_spikes = v->skip_step_on_spikes;
     e->skip_step_interval = (int)v->skip_step_interval;
     e->skip_step_scaling_factor = v->skip_step_scaling_factor;
+}
+
+/* A rule is its words: the name, then the axes. */
+static trd_status fill_rule(trd_config *config, const char *words, trd_axis_rule *rule)
+{
+    size_t most = strlen(words) / 2 + 1;
+    const char **axes = trd__arena_alloc(config->arena, most, sizeof *axes);
+    char *word = trd__arena_strdup(config->arena, words);
+    if (!axes || !word) return TRD_NO_MEMORY;
+    *rule = (trd_axis_rule){.logical = word, .axes = axes};
+    while ((word = strchr(word, ' '))) {
+        *word++ = '\0';
+        axes[rule->axis_count++] = word;
+    }
+    return TRD_OK;
+}
+
+static trd_status fill_mesh(trd_config *config)
+{
+    const trd__config_values *v = &config->values;
+    int count = v->logical_axis_rules.count;
+    trd_axis_rule *rules = trd__arena_alloc(config->arena, (size_t)count + 1, sizeof *rules);
+    if (!rules) return TRD_NO_MEMORY;
+    for (int i = 0; i < count; i++) TRD_TRY(fill_rule(config, v->logical_axis_rules.items[i], &rules[i]));
+    config->engine.mesh = (trd_mesh_options){
+        .ici = {.data = (int)v->ici_data_parallelism,
+                .fsdp = (int)v->ici_fsdp_parallelism,
+                .tensor = (int)v->ici_tensor_parallelism,
+                .expert = (int)v->ici_expert_parallelism},
+        .dcn = {.data = (int)v->dcn_data_parallelism,
+                .fsdp = (int)v->dcn_fsdp_parallelism,
+                .tensor = (int)v->dcn_tensor_parallelism,
+                .expert = (int)v->dcn_expert_parallelism},
+        .rules = rules,
+        .rule_count = count,
+        .shard_mode = (trd_shard_mode)choice_of("shard_mode", v->shard_mode),
+        .indivisible_batch = (trd_indivisible_batch)choice_of("indivisible_batch", v->indivisible_batch),
+        .defer_grad_reduction = v->defer_grad_reduction,
+        .shard_optimizer_over_data = v->shard_optimizer_over_data};
+    return TRD_OK;
 }
 
 static trd_status fill_engine(trd_config *config)
@@ -198,5 +273,6 @@ trd_status trd__config_resolve(trd_config *config)
 {
     TRD_TRY(check_together(&config->values));
     TRD_TRY(fill_engine(config));
+    TRD_TRY(fill_mesh(config));
     return fill_data(config);
 }

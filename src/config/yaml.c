@@ -47,6 +47,52 @@ static trd_status copy_scalar(reader *r, const char **text)
     return *text ? TRD_OK : TRD_NO_MEMORY;
 }
 
+static bool is_rules(const char *key)
+{
+    const trd__key *found = trd__key_find(key);
+    return found && found->kind == TRD__KEY_RULES;
+}
+
+static const char rule_form[] = "a rule is [name, axis], [name, [axis, ...]] or [name, null]";
+
+/* One more word of a rule; null is none. */
+static trd_status add_word(reader *r, const char *key, const char **rule)
+{
+    const char *word = NULL;
+    TRD_TRY(copy_scalar(r, &word));
+    bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    if (*rule && plain && (!strcmp(word, "null") || !strcmp(word, "~") || !strcmp(word, "None")))
+        return TRD_OK;
+    if (!*word || strchr(word, ' '))
+        return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: \"%s\" is no name", where(r), key, word);
+    *rule = *rule ? trd__arena_format(r->config->arena, "%s %s", *rule, word) : word;
+    return *rule ? TRD_OK : TRD_NO_MEMORY;
+}
+
+/* The words of one rule, nested or not; its sequence has begun. */
+static trd_status read_rule(reader *r, const char *key, const char **rule)
+{
+    int depth = 1, words = 0, values = 0;
+    *rule = NULL;
+    while (depth > 0) {
+        TRD_TRY(next(r));
+        bool scalar = r->event.type == YAML_SCALAR_EVENT;
+        if (r->event.type == YAML_SEQUENCE_END_EVENT) {
+            depth--;
+            continue;
+        }
+        values += depth == 1;
+        bool nested = r->event.type == YAML_SEQUENCE_START_EVENT && depth == 1 && words > 0;
+        if ((!scalar && !nested) || values > 2)
+            return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: %s", where(r), key, rule_form);
+        depth += nested;
+        if (scalar) TRD_TRY(add_word(r, key, rule));
+        words += scalar;
+    }
+    if (values == 2) return TRD_OK;
+    return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: %s", where(r), key, rule_form);
+}
+
 static trd_status read_list(reader *r, const char *key, trd__text_list *list)
 {
     const char *items[MOST_ITEMS];
@@ -54,9 +100,14 @@ static trd_status read_list(reader *r, const char *key, trd__text_list *list)
     for (;;) {
         TRD_TRY(next(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
-        if (r->event.type != YAML_SCALAR_EVENT)
-            return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: a list may hold plain values only", where(r),
-                             key);
+        if (r->event.type == YAML_SEQUENCE_START_EVENT && is_rules(key)) {
+            if (count == MOST_ITEMS) break;
+            TRD_TRY(read_rule(r, key, &items[count++]));
+            continue;
+        }
+        if (r->event.type != YAML_SCALAR_EVENT || is_rules(key))
+            return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: %s", where(r), key,
+                             is_rules(key) ? rule_form : "a list may hold plain values only");
         if (count == MOST_ITEMS)
             return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: more than %d items", where(r), key, MOST_ITEMS);
         TRD_TRY(copy_scalar(r, &items[count++]));

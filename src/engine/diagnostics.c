@@ -91,7 +91,8 @@ static trd_status split(trd_engine *engine)
     for (int role = 0; role < TRD__STATE_ROLES; role++)
         for (int i = 0; i < engine->pieces[role].count; i++) {
             const trd__piece *piece = &engine->pieces[role].items[i];
-            const trd__entry *expected = &engine->layout[role].entries[piece->entry];
+            const trd__layout *layout = trd__mesh_device_layout(engine, (trd__role)role);
+            const trd__entry *expected = &layout->entries[piece->entry];
             int found = find(engine, role, piece->name);
             const trd__entry *entry = &engine->state[role]->entries[piece->entry];
             if (found < 0 || entry->dtype != expected->dtype ||

@@ -220,7 +220,7 @@ static trd_status create_optimizer(trd_engine *engine)
 static trd_status create_state_set(trd_engine *engine, trd__role role)
 {
     static const char *const names[TRD__STATE_ROLES] = {"params", "optimizer", "gradients", "model_state"};
-    const trd__layout *layout = &engine->layout[role];
+    const trd__layout *layout = trd__mesh_device_layout(engine, role);
     return engine->backend->table->set_create(engine->backend, names[role], layout->entries, layout->count,
                                               &engine->state[role]);
 }
@@ -235,7 +235,7 @@ static trd_status create_sets(trd_engine *engine)
     const trd__backend_table *table = engine->backend->table;
     for (trd__role role = 0; role < TRD__STATE_ROLES; role++)
         if (role != TRD__ROLE_GRADIENTS || !trd__loop_fuses(engine)) TRD_TRY(create_state_set(engine, role));
-    const trd__layout *contribution = &engine->layout[TRD__ROLE_CONTRIBUTION];
+    const trd__layout *contribution = trd__mesh_device_layout(engine, TRD__ROLE_CONTRIBUTION);
     if (engine->options.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE])
         TRD_TRY(table->set_create(engine->backend, "contribution", contribution->entries, contribution->count,
                                   &engine->contribution));
@@ -255,14 +255,16 @@ static trd_status create_sets(trd_engine *engine)
     return TRD_OK;
 }
 
-static trd_status create_core(trd_engine *engine)
+static trd_status create_core(trd_engine *engine, bool with_state)
 {
     const trd_engine_options *o = &engine->options;
+    TRD_TRY(trd__mesh_build(engine));
     TRD_TRY(trd__profiler_create(engine));
     trd__backend_options backend = {.name = o->backend,
                                     .plugin_path = o->plugin_path,
                                     .cache_directory = o->compile_cache_directory,
                                     .threads = o->num_threads,
+                                    .placement = trd__mesh_placement(engine),
                                     .log = o->log,
                                     .recorder = trd__profiler_recorder(engine)};
     if (!engine->model) TRD_TRY(trd__weights_load_model(engine));
@@ -272,6 +274,11 @@ static trd_status create_core(trd_engine *engine)
                                        trd__rng_u64(o->init_weights_seed, trd__rng_stream("dropout"), 0)));
     TRD_TRY(create_optimizer(engine));
     TRD_TRY(trd__layout_build(engine));
+    TRD_TRY(trd__mesh_layout(engine));
+    trd_status status = trd__backend_create(&backend, &engine->backend);
+    if (status != TRD_UNSUPPORTED || with_state || !backend.placement) return status;
+    backend.placement = NULL; /* a plan is made without the devices */
+    engine->away = true;
     return trd__backend_create(&backend, &engine->backend);
 }
 
@@ -280,7 +287,6 @@ static trd_status create_state(trd_engine *engine)
     if (engine->options.checkpoint_directory) TRD_TRY(trd__saver_create(engine));
     TRD_TRY(create_sets(engine));
     TRD_TRY(trd__diagnostics_create(engine));
-    TRD_TRY(trd__metrics_create(engine));
     TRD_TRY(trd__weights_fill(engine));
     TRD_TRY(trd__weights_fill_states(engine));
     return trd__saver_reserve(engine);
@@ -332,7 +338,8 @@ static trd_status create(const trd_engine_options *options, trd_model *model, bo
     engine->arena = trd__arena_create();
     trd_status status = engine->arena ? check_options(options) : TRD_NO_MEMORY;
     if (status == TRD_OK) status = copy_options(engine);
-    if (status == TRD_OK) status = create_core(engine);
+    if (status == TRD_OK) status = create_core(engine, with_state);
+    if (status == TRD_OK) status = trd__metrics_create(engine);
     if (status == TRD_OK && with_state) status = create_state(engine);
     if (status != TRD_OK) {
         destroy(engine);

@@ -53,6 +53,7 @@ static trd_status family_inputs(const trd_engine *engine, const trd_batch *batch
     family->inputs = (trd__layout){entries, count};
     for (int i = 0; i < TRD__INPUT_COUNT; i++)
         entries[i] = (trd__entry){.name = trd__input_names[i],
+                                  .replica = TRD__REPLICA_ROWS,
                                   .dtype = i == TRD__INPUT_WEIGHTS ? TRD_F32 : TRD_I32,
                                   .shape = TRD__SHAPE(engine->options.rows, batch->length),
                                   .axes = {axes[0], axes[1]}};
@@ -61,6 +62,10 @@ static trd_status family_inputs(const trd_engine *engine, const trd_batch *batch
         entry->name = trd__arena_strdup(family->arena, batch->extras[i].name);
         entry->dtype = batch->extras[i].dtype;
         entry->shape = compiled_shape(engine, batch, &batch->extras[i]);
+        if (entry->shape.rank > 0 && entry->shape.dim[0] == engine->options.rows) { /* a value for each row */
+            entry->axes[0] = axes[0];
+            entry->replica = TRD__REPLICA_ROWS;
+        }
         if (!entry->name) return TRD_NO_MEMORY;
     }
     family->constants =

@@ -261,9 +261,12 @@ struct trd_engine {
     int trainable_count;
     int *first_state; /* optimizer entry of each trainable stack's first state; behind them the scalars' */
     trd__backend *backend;
+    trd__placement placement; /* of one device where the options have no mesh */
+    bool away;                /* a plan for a mesh that the backend cannot open: nothing is compiled */
 
     trd__layout layout[TRD__ROLE_COUNT]; /* inputs: empty, a family has them */
     trd__pieces pieces[TRD__STATE_ROLES];
+    trd__layout own_gradients; /* gradients on the device while they are reduced by update only */
     trd__set *state[TRD__STATE_ROLES];
     uint64_t base_generation; /* of the parameters' set, at base_step */
     int64_t base_step;
@@ -346,6 +349,23 @@ typedef const trd_array *(*trd__piece_find)(const void *context, trd__role role,
 trd_status trd__pieces_write(trd_engine *engine, trd__role role, bool middle, trd__piece_find find,
                              const void *context);
 
+/* mesh.c */
+trd_status trd__mesh_build(trd_engine *engine); /* the placement, from the options alone */
+/* Once the layouts are there: what the options change in them. */
+trd_status trd__mesh_layout(trd_engine *engine);
+const trd__placement *trd__mesh_placement(const trd_engine *engine); /* NULL: one device */
+int64_t trd__mesh_replicas(const trd_engine *engine); /* of a micro-batch; 1: gradients are reduced in it */
+/* The layout that a role's set has on the device. */
+const trd__layout *trd__mesh_device_layout(const trd_engine *engine, trd__role role);
+uint64_t trd__mesh_bytes(const trd_engine *engine, const trd__layout *layout); /* of one device's parts */
+int64_t trd__mesh_work_shares(const trd_engine *engine); /* devices that have different work */
+
+/* replicas.c: entry i of a state set, whole and in the shape of engine->layout. */
+trd_status trd__entry_read(trd_engine *engine, trd__role role, int i, void *data);
+trd_status trd__entry_write(trd_engine *engine, trd__role role, int i, const void *data);
+trd_status trd__entry_read_part(trd_engine *engine, trd__role role, int i, size_t offset, size_t bytes,
+                                void *data);
+
 /* loss_graph.c, update_graph.c, programs.c */
 typedef struct trd__trace {
     trd_engine *engine;
@@ -354,6 +374,7 @@ typedef struct trd__trace {
     int slot[TRD__ROLE_COUNT]; /* -1: not bound */
     trd_inputs inputs;
     bool differentiated;
+    bool replicated;  /* the program has replicas */
     int backward_end; /* nodes of the graph once all gradients are formed */
 } trd__trace;
 trd_value trd__trace_input(trd__trace *trace, trd__role role, int entry);
@@ -371,6 +392,7 @@ const char *trd__program_name(trd__program_kind kind);
 /* How a program binds a role's set, 0: not at all. A run's sets are those it binds, in role order. */
 trd__access trd__program_access(const trd_engine *engine, trd__program_kind kind, trd__role role);
 bool trd__consumes_gradients(const trd_engine *engine); /* train_step does, so it needs no gradients set */
+bool trd__step_is_pair(const trd_engine *engine);       /* train_step has no program of its own */
 /* The train loop runs train_step, because that saves the gradients set. */
 bool trd__loop_fuses(const trd_engine *engine);
 void trd__forward_free(trd_engine *engine, trd__forward *forward);

@@ -6,6 +6,7 @@
 #include "base/shape.h"
 #include "engine/internal.h"
 #include "graph/passes.h"
+#include "ops/rules.h"
 
 static trd_value to_f64(trd_builder *b, trd_value x)
 {
@@ -95,6 +96,57 @@ static void store_states(trd__trace *trace)
         if (!trd_is_null(next[i])) trd__trace_output(trace, TRD__ROLE_MODEL_STATE, i, next[i]);
 }
 
+/* Marks what depends on rows of the payload, of which each replica has others. */
+static void mark_rows(const trd__trace *trace, bool *by_rows)
+{
+    const trd_graph *graph = &trace->program->builder->graph;
+    for (int i = 0; i < graph->node_count; i++) {
+        const trd_node *n = graph->nodes[i];
+        by_rows[i] = false;
+        if (n->op == &trd__op_input) {
+            const trd__input_attr *attr = n->attr;
+            by_rows[i] = trace->program->slots[attr->slot].entries[attr->entry].replica == TRD__REPLICA_ROWS;
+        }
+        for (int j = 0; j < n->input_count && !by_rows[i]; j++)
+            by_rows[i] = n->inputs[j].node && by_rows[n->inputs[j].node->id];
+    }
+}
+
+static trd_status check_sum(const char *what, const bool *by_rows, const trd_weighted_metric *metric)
+{
+    if (by_rows[metric->unreduced_sum.node->id] && by_rows[metric->denominator.node->id]) return TRD_OK;
+    return trd__fail(TRD_UNSUPPORTED,
+                     "tracing the loss: %s expected a sum and a denominator over the rows of the payload, "
+                     "found a %s that is the same for any rows, so that replicas cannot add theirs up; set "
+                     "defer_grad_reduction: false",
+                     what, by_rows[metric->unreduced_sum.node->id] ? "denominator" : "sum");
+}
+
+/* With replicas each metric is summed over them, numerator and denominator. */
+static trd_status check_sums(const trd__trace *trace, const trd_loss_output *output)
+{
+    const trd_graph *graph = &trace->program->builder->graph;
+    bool *by_rows = trd__arena_alloc(graph->arena, (size_t)graph->node_count, sizeof *by_rows);
+    if (!by_rows) return TRD_NO_MEMORY;
+    mark_rows(trace, by_rows);
+    TRD_TRY(check_sum("the primary loss", by_rows, &output->primary_loss));
+    for (int i = 0; i < output->aux_count; i++)
+        TRD_TRY(check_sum(output->aux_metrics[i].name, by_rows, &output->aux_metrics[i].value));
+    return TRD_OK;
+}
+
+/* Sum and denominator of a metric become two results. */
+static void put_metric(trd__trace *trace, int result, const trd_weighted_metric *metric)
+{
+    trd_builder *b = trace->program->builder;
+    const trd_value parts[] = {metric->unreduced_sum, metric->denominator};
+    for (int i = 0; i < 2; i++) {
+        trd_value part = to_f64(b, parts[i]);
+        trd__trace_output(trace, TRD__ROLE_RESULTS, result + i,
+                          trace->replicated ? trd__replica_sum(b, part) : part);
+    }
+}
+
 /* Runs the loss function and makes its metrics results of the program, which is then tidied. */
 static trd_status trace_loss(trd__trace *trace, bool training, trd_loss_function loss, void *user,
                              trd__loss_info *info)
@@ -108,14 +160,10 @@ static trd_status trace_loss(trd__trace *trace, bool training, trd_loss_function
         TRD_TRY(check_metric(output.aux_metrics[i].name, &output.aux_metrics[i].value));
     TRD_TRY(record_info(trace->engine, &output, info));
     store_states(trace);
-    const trd_weighted_metric *primary = &output.primary_loss;
-    trd__trace_output(trace, TRD__ROLE_RESULTS, TRD__RESULT_LOSS, to_f64(b, primary->unreduced_sum));
-    trd__trace_output(trace, TRD__ROLE_RESULTS, TRD__RESULT_DENOMINATOR, to_f64(b, primary->denominator));
-    for (int i = 0; i < output.aux_count; i++) {
-        const trd_weighted_metric *aux = &output.aux_metrics[i].value;
-        trd__trace_output(trace, TRD__ROLE_RESULTS, TRD__RESULT_AUX + 2 * i, to_f64(b, aux->unreduced_sum));
-        trd__trace_output(trace, TRD__ROLE_RESULTS, TRD__RESULT_AUX + 2 * i + 1, to_f64(b, aux->denominator));
-    }
+    if (trace->replicated) TRD_TRY(check_sums(trace, &output));
+    put_metric(trace, TRD__RESULT_LOSS, &output.primary_loss);
+    for (int i = 0; i < output.aux_count; i++)
+        put_metric(trace, TRD__RESULT_AUX + 2 * i, &output.aux_metrics[i].value);
     TRD_TRY(trd_builder_status(b));
     return trd__cse(trace->program);
 }
@@ -201,7 +249,9 @@ trd_status trd__trace_micro_batch(trd__trace *trace, bool accumulate, trd__loss_
 {
     trd_engine *engine = trace->engine;
     TRD_TRY(trace_loss(trace, true, engine->loss, engine->loss_user, info));
-    TRD_TRY(add_gradients(trace, accumulate, traced_result(trace, TRD__RESULT_LOSS), gradients));
+    trd_value loss = traced_result(trace, TRD__RESULT_LOSS);
+    if (trace->replicated) loss = loss.node->inputs[0]; /* what this replica has of it */
+    TRD_TRY(add_gradients(trace, accumulate, loss, gradients));
     trace->differentiated = true;
     add_sums(trace, accumulate, info, sums);
     return trd_builder_status(trace->program->builder);

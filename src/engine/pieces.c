@@ -100,28 +100,24 @@ int trd__saved_entries(const trd_engine *engine, trd__role role, bool middle)
 trd_status trd__piece_read(trd_engine *engine, trd__role role, int i, void *data)
 {
     const trd__piece *piece = &engine->pieces[role].items[i];
-    const trd__backend_table *table = engine->backend->table;
-    trd__set *set = engine->state[role];
     size_t bytes = trd__piece_bytes(piece);
-    if (piece->row < 0) return table->set_read(engine->backend, set, piece->entry, data);
-    return table->set_read_part(engine->backend, set, piece->entry, (size_t)piece->row * bytes, bytes, data);
+    if (piece->row < 0) return trd__entry_read(engine, role, piece->entry, data);
+    return trd__entry_read_part(engine, role, piece->entry, (size_t)piece->row * bytes, bytes, data);
 }
 
 static trd_status replace_row(trd_engine *engine, trd__role role, const trd__piece *piece, const void *data,
                               char *whole)
 {
-    const trd__backend_table *table = engine->backend->table;
     size_t bytes = trd__piece_bytes(piece);
-    TRD_TRY(table->set_read(engine->backend, engine->state[role], piece->entry, whole));
+    TRD_TRY(trd__entry_read(engine, role, piece->entry, whole));
     if (bytes) memcpy(whole + (size_t)piece->row * bytes, data, bytes);
-    return table->set_write(engine->backend, engine->state[role], piece->entry, whole);
+    return trd__entry_write(engine, role, piece->entry, whole);
 }
 
 trd_status trd__piece_write(trd_engine *engine, trd__role role, int i, const void *data)
 {
     const trd__piece *piece = &engine->pieces[role].items[i];
-    if (piece->row < 0)
-        return engine->backend->table->set_write(engine->backend, engine->state[role], piece->entry, data);
+    if (piece->row < 0) return trd__entry_write(engine, role, piece->entry, data);
     size_t bytes = trd__entry_bytes(&engine->layout[role].entries[piece->entry]);
     char *whole = trd__map(bytes);
     if (!whole) return TRD_NO_MEMORY;
@@ -134,12 +130,11 @@ trd_status trd__piece_write(trd_engine *engine, trd__role role, int i, const voi
 static trd_status write_entry(trd_engine *engine, trd__role role, int first, trd__piece_find find,
                               const void *context)
 {
-    const trd__backend_table *table = engine->backend->table;
     const trd__pieces *pieces = &engine->pieces[role];
     const int entry = pieces->items[first].entry;
     const trd_array *array = find(context, role, first);
     if (pieces->items[first].row < 0 && array->dtype == pieces->items[first].dtype)
-        return table->set_write(engine->backend, engine->state[role], entry, array->data);
+        return trd__entry_write(engine, role, entry, array->data);
     size_t bytes = trd__entry_bytes(&engine->layout[role].entries[entry]);
     char *whole = trd__map(bytes), *at = whole;
     if (!whole) return TRD_NO_MEMORY;
@@ -150,7 +145,7 @@ static trd_status write_entry(trd_engine *engine, trd__role role, int first, trd
         trd__convert(array->dtype, array->data, piece->dtype, at, (size_t)trd__shape_count(&piece->shape));
         at += trd__piece_bytes(piece);
     }
-    trd_status status = table->set_write(engine->backend, engine->state[role], entry, whole);
+    trd_status status = trd__entry_write(engine, role, entry, whole);
     trd__unmap(whole, bytes);
     return status;
 }

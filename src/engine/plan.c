@@ -9,8 +9,10 @@ static void add_program(const trd__compiled *compiled, trd_plan *plan)
     if (memory->scratch_bytes > plan->scratch_bytes) plan->scratch_bytes = memory->scratch_bytes;
 }
 
+/* On a mesh: what one device holds. */
 static uint64_t set_bytes(const trd_engine *engine, const trd__layout *layout)
 {
+    if (trd__mesh_placement(engine)) return trd__mesh_bytes(engine, layout);
     return engine->backend->table->set_bytes(layout->entries, layout->count);
 }
 
@@ -57,13 +59,16 @@ trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan)
     trd__family *family;
     TRD_TRY(trd__engine_check(engine));
     TRD_TRY(trd__family_find(engine, &batch, &family));
-    *plan =
-        (trd_plan){.parameter_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_PARAMS]),
-                   .optimizer_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_OPTIMIZER]),
-                   .gradient_bytes =
-                       trd__loop_fuses(engine) ? 0 : set_bytes(engine, &engine->layout[TRD__ROLE_GRADIENTS]),
-                   .model_state_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_MODEL_STATE]),
-                   .parameters = engine->model->info.parameters};
+    *plan = (trd_plan){.parameter_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_PARAMS]),
+                       .optimizer_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_OPTIMIZER]),
+                       .gradient_bytes =
+                           trd__loop_fuses(engine)
+                               ? 0
+                               : set_bytes(engine, trd__mesh_device_layout(engine, TRD__ROLE_GRADIENTS)),
+                       .model_state_bytes = set_bytes(engine, &engine->layout[TRD__ROLE_MODEL_STATE]),
+                       .parameters = engine->model->info.parameters,
+                       .devices = (int)trd__mesh_devices(&engine->placement),
+                       .compiled = !engine->away};
     if (engine->options.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE]) plan->gradient_bytes *= 2;
     /* As many as trd__family_rings and the engine's creation make. */
     plan->input_bytes = (runs + 1) * set_bytes(engine, &family->inputs) +
@@ -74,6 +79,7 @@ trd_status trd_engine_plan(trd_engine *engine, trd_plan *plan)
                              trd__layout_bytes(&engine->layout[TRD__ROLE_MODEL_STATE]);
     plan->snapshot_bytes = trd__snapshot_bytes(engine);
     TRD_TRY(add_programs(engine, family, plan));
+    plan->flops_per_device = plan->flops_per_step / (double)trd__mesh_work_shares(engine);
     plan->peak_bytes = plan->parameter_bytes + plan->optimizer_bytes + plan->gradient_bytes +
                        plan->model_state_bytes + plan->input_bytes + plan->activation_bytes +
                        plan->scratch_bytes;

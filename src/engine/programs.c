@@ -66,10 +66,17 @@ bool trd__consumes_gradients(const trd_engine *engine)
     return o->gradient_clipping_threshold == 0 && !o->skip_step_on_spikes && !o->skip_step_on_nonfinite;
 }
 
+/* Gradients that are reduced by update only leave the micro-batch's program unreduced. */
+bool trd__step_is_pair(const trd_engine *engine)
+{
+    return trd__mesh_replicas(engine) > 1;
+}
+
 bool trd__loop_fuses(const trd_engine *engine)
 {
     for (int i = 0; i < TRD_DIAGNOSTIC_COUNT; i++)
         if (engine->options.diagnostics[i]) return false; /* they are about the pair */
+    if (trd__step_is_pair(engine)) return false;
     /* An adapter may say of a payload that its step goes on, which is too late for the loop. */
     return engine->options.gradient_accumulation_steps == 1 && !engine->adapter &&
            trd__consumes_gradients(engine);
@@ -92,16 +99,26 @@ void trd__trace_output(trd__trace *trace, trd__role role, int entry, trd_value v
     trd__program_output(trace->program, trace->slot[role], entry, value);
 }
 
+/* Programs that work on gradients of replicas, each on its own. */
+static bool has_replicas(trd__program_kind kind)
+{
+    return kind == TRD__PROGRAM_FIRST || kind == TRD__PROGRAM_ACCUM || kind == TRD__PROGRAM_DEFINE ||
+           kind == TRD__PROGRAM_ADD;
+}
+
 static trd_status trace_begin(trd_engine *engine, const trd__family *family, trd__program_kind kind,
                               trd__trace *trace)
 {
     *trace = (trd__trace){.engine = engine, .family = family};
     TRD_TRY(trd__program_create(program_names[kind], &trace->program));
+    if (has_replicas(kind)) trace->program->replicas = trd__mesh_replicas(engine);
+    trace->replicated = trace->program->replicas > 1;
     for (int role = 0; role < TRD__ROLE_COUNT; role++) {
         trace->slot[role] = -1;
         trd__access access = trd__program_access(engine, kind, role);
         if (!access || (kind == TRD__PROGRAM_FORWARD && role == TRD__ROLE_RESULTS)) continue;
-        const trd__layout *layout = role == TRD__ROLE_INPUTS ? &family->inputs : &engine->layout[role];
+        const trd__layout *layout =
+            role == TRD__ROLE_INPUTS ? &family->inputs : trd__mesh_device_layout(engine, (trd__role)role);
         trace->slot[role] =
             trd__program_slot(trace->program, role_names[role], access, layout->entries, layout->count);
     }
@@ -139,10 +156,21 @@ static trd_status finish(trd__trace *trace, trd__program_kind kind, trd__compile
     compiled->flops_per_weighted_row = head_flops_per_row(program);
     if (trace->differentiated) TRD_TRY(trd__remat(program, policies[engine->options.remat_policy]));
     if (engine->visit) return engine->visit(program, engine->visit_user);
+    if (engine->away) return TRD_OK;
     const trd__backend_table *table = engine->backend->table;
     TRD_TRY(table->compile(engine->backend, program, &(trd__compile_options){0}, &compiled->executable));
     compiled->memory = table->memory(compiled->executable);
     return TRD_OK;
+}
+
+/* An accumulator, summed over the replicas where each has its own: the one reduction of a step. */
+static trd_value reduced_gradient(trd__trace *trace, int i)
+{
+    trd_builder *b = trace->program->builder;
+    trd_value gradient = trd__trace_input(trace, TRD__ROLE_GRADIENTS, i);
+    if (trd__mesh_replicas(trace->engine) == 1) return gradient;
+    const trd__entry *entry = &trace->engine->layout[TRD__ROLE_GRADIENTS].entries[i];
+    return trd_axes(b, trd_reduce_sum(b, gradient, 1, false, entry->dtype), entry->axes);
 }
 
 static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled *compiled)
@@ -159,8 +187,7 @@ static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled
         TRD_TRY(trd__trace_micro_batch(trace, accumulate, &compiled->loss, gradients, sums));
         if (kind != TRD__PROGRAM_TRAIN_STEP) return TRD_OK;
     } else {
-        for (size_t i = 0; i < count; i++)
-            gradients[i] = trd__trace_input(trace, TRD__ROLE_GRADIENTS, (int)i);
+        for (size_t i = 0; i < count; i++) gradients[i] = reduced_gradient(trace, (int)i);
         for (size_t i = 0; i < TRD__SUM_COUNT; i++)
             sums[i] = trd__trace_input(trace, TRD__ROLE_GRADIENTS, (int)(count + i));
     }
@@ -225,13 +252,14 @@ trd_status trd__family_compile(trd_engine *engine, trd__family *family)
 {
     static const trd__program_kind kinds[] = {TRD__PROGRAM_FIRST, TRD__PROGRAM_ACCUM, TRD__PROGRAM_EVAL,
                                               TRD__PROGRAM_TRAIN_STEP};
-    const trd__compiled *compiled = NULL;
+    const trd__compiled *compiled = NULL, *merge;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        TRD_TRY(trd__program_get(engine, family, kinds[i], &compiled));
-    const trd__compiled *merge;
+        if (kinds[i] != TRD__PROGRAM_TRAIN_STEP || !trd__step_is_pair(engine))
+            TRD_TRY(trd__program_get(engine, family, kinds[i], &compiled));
     bool separate = engine->options.diagnostics[TRD_DIAGNOSTIC_ACCUMULATE];
     for (int add = 0; separate && add < 2; add++) TRD_TRY(trd__merge_get(engine, add, &merge));
-    return trd__update_get(engine, compiled->loss.eps, compiled->loss.min_denom, &compiled);
+    const trd__loss_info *loss = &family->programs[TRD__PROGRAM_FIRST].loss;
+    return trd__update_get(engine, loss->eps, loss->min_denom, &compiled);
 }
 
 static trd_status compile_forward(trd_engine *engine, trd__family *family, trd__forward *forward)

@@ -238,9 +238,8 @@ static trd_status list_arrays(trd_engine *engine, snapshot *s)
 /* Copies a role's entries to memory; places[i] is where entry i is then. */
 static trd_status copy_entries(trd_engine *engine, trd__role role, char *memory, char **places)
 {
-    const trd__backend_table *table = engine->backend->table;
     for (int i = 0; i < saved_entries(engine, role); i++) {
-        trd_status status = table->set_read(engine->backend, engine->state[role], i, memory);
+        trd_status status = trd__entry_read(engine, role, i, memory);
         if (status != TRD_OK) return trd__engine_fail(engine, status, "reading state for a checkpoint");
         places[i] = memory;
         memory += saved_bytes(&engine->layout[role].entries[i]);

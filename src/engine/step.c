@@ -171,6 +171,10 @@ trd_status trd_engine_train_step(trd_engine *engine, const trd_batch *batch)
                          "train_step: expected no accumulated gradients, found those of %lld micro-batches; "
                          "call update first",
                          (long long)engine->micro_step);
+    if (trd__step_is_pair(engine)) {
+        TRD_TRY(trd_engine_fwd_bwd(engine, batch));
+        return trd_engine_update(engine);
+    }
     TRD_TRY(prepare(engine, batch, &p));
     TRD_TRY(trd__program_get(engine, p.family, TRD__PROGRAM_TRAIN_STEP, &compiled));
     if (!trd__consumes_gradients(engine)) TRD_TRY(trd__engine_reserve_gradients(engine));

@@ -293,8 +293,10 @@ trd_value trd_model_hidden(trd_builder *b, const trd_model *model, const trd_inp
 
 trd_value trd_model_logits(trd_builder *b, const trd_model *model, const trd_inputs *in)
 {
+    static const char *const axes[] = {"activation_batch", "activation_length", "activation_vocab"};
     trd_value hidden = trd_model_hidden(b, model, in);
-    return trd_cast(b, trd_linear(b, hidden, model->type->head(b, model, in)), TRD_F32);
+    trd_value logits = trd_linear(b, hidden, model->type->head(b, model, in));
+    return trd_cast(b, trd_axes(b, logits, axes), TRD_F32);
 }
 
 /* A (B, T) value of hidden rows moved to the tokens they predict. */

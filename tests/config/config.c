@@ -210,7 +210,9 @@ static void unbuilt_features(void **state)
         {"use_dpo: true", "use_dpo", "DPO"},
         {"num_experts: 8", "num_experts", "mixture of experts"},
         {"quantization: int8", "quantization", "quantized training"},
-        {"ici_fsdp_parallelism: 4", "ici_fsdp_parallelism", "meshes of several devices"},
+        {"ici_context_parallelism: 4", "ici_context_parallelism", "mesh axes other than data, fsdp, tensor"},
+        {"mesh_axes: [data]", "mesh_axes", "meshes whose axes have other names"},
+        {"data_sharding: [data]", "data_sharding", "inputs split otherwise than by logical_axis_rules"},
         {"dataset_type: hf", "dataset_type", "data sources other than JSONL"},
     };
     char text[256], message[256];
@@ -314,7 +316,7 @@ static void give_other_value(const trd_config_key *key, char *text, size_t bytes
 {
     const char *bar = strchr(key->choices, '|');
     if (!strcmp(key->name, "micro_batch_size_to_train_on"))
-        snprintf(text, bytes, "%s=4", key->name); /* as per_device_batch_size, 1 + 3 */
+        snprintf(text, bytes, "%s=5", key->name); /* any number, on a mesh */
     else if (!strcmp(key->name, "profiler"))
         snprintf(text, bytes, "%s=trace", key->name);
     else if (!strcmp(key->name, "profile_periodically_period"))
@@ -327,6 +329,8 @@ static void give_other_value(const trd_config_key *key, char *text, size_t bytes
         snprintf(text, bytes, "%s=%s", key->name, strcmp(key->preset, "true") ? "true" : "false");
     else if (!strcmp(key->type, "list"))
         snprintf(text, bytes, "%s=['it''s: #1', \"tab\\tnew\\nline \\\\ \\\"q\\\"\", '']", key->name);
+    else if (!strcmp(key->type, "list of rules"))
+        snprintf(text, bytes, "%s=[[embed, [fsdp, tensor]], ['it''s', null], [mlp, tensor]]", key->name);
     else if (!strcmp(key->type, "text"))
         snprintf(text, bytes, "%s=\"a 'b' \\\"c\\\"\\n\\td: #e\"", key->name);
     else if (!strcmp(key->type, "integer"))
@@ -405,18 +409,66 @@ static void optimizer_keys(void **state)
     override_refused("muon_consistent_rms=none", "muon_consistent_rms: expected a number");
 }
 
+static void mesh_keys(void **state)
+{
+    trd_config *config = config_of(state, "model_name: tiny\n"
+                                          "per_device_batch_size: 3\n"
+                                          "ici_data_parallelism: 2\n"
+                                          "dcn_data_parallelism: 2\n"
+                                          "ici_tensor_parallelism: 2\n"
+                                          "logical_axis_rules:\n"
+                                          "  - ['embed', ['fsdp', 'tensor']]\n"
+                                          "  - ['mlp', 'tensor']\n"
+                                          "  - [vocab, null]\n"
+                                          "  - [norm, []]\n"
+                                          "shard_mode: explicit\n"
+                                          "indivisible_batch: replicate\n"
+                                          "defer_grad_reduction: true\n"
+                                          "shard_optimizer_over_data: true\n");
+    const trd_mesh_options *mesh = &trd_config_engine(config)->mesh;
+    assert_int_equal(trd_config_engine(config)->rows, 24);
+    assert_int_equal(config->train.rows, 24);
+    assert_int_equal(mesh->ici.data, 2);
+    assert_int_equal(mesh->dcn.data, 2);
+    assert_int_equal(mesh->ici.fsdp, 1);
+    assert_int_equal(mesh->ici.tensor, 2);
+    assert_int_equal(mesh->rule_count, 4);
+    assert_string_equal(mesh->rules[0].logical, "embed");
+    assert_int_equal(mesh->rules[0].axis_count, 2);
+    assert_string_equal(mesh->rules[0].axes[1], "tensor");
+    assert_int_equal(mesh->rules[1].axis_count, 1);
+    assert_int_equal(mesh->rules[2].axis_count, 0);
+    assert_int_equal(mesh->rules[3].axis_count, 0);
+    assert_int_equal(mesh->shard_mode, TRD_SHARD_EXPLICIT);
+    assert_int_equal(mesh->indivisible_batch, TRD_INDIVISIBLE_REPLICATE);
+    assert_true(mesh->defer_grad_reduction && mesh->shard_optimizer_over_data);
+    assert_string_equal(trd_config_get(config, "logical_axis_rules"),
+                        "[['embed', ['fsdp', 'tensor']], ['mlp', ['tensor']], ['vocab', []], ['norm', []]]");
+    trd_config_free(config);
+    static const char form[] = "a rule is [name, axis], [name, [axis, ...]] or [name, null]";
+    override_refused("logical_axis_rules=embed", "expected a list of [name, axis or [axes] or null]");
+    override_refused("logical_axis_rules=[embed]", form);
+    override_refused("logical_axis_rules=[[embed]]", form);
+    override_refused("logical_axis_rules=[[]]", form);
+    override_refused("logical_axis_rules=[[embed, a, b]]", form);
+    override_refused("logical_axis_rules=[[embed, [a, [b]]]]", form);
+    override_refused("logical_axis_rules=[[[embed], a]]", form);
+    override_refused("logical_axis_rules=[[embed, {a: b}]]", form);
+    override_refused("logical_axis_rules=[['', a]]", "\"\" is no name");
+    override_refused("logical_axis_rules=[['a b', a]]", "\"a b\" is no name");
+    override_refused("ici_fsdp_parallelism=-1",
+                     "ici_fsdp_parallelism: expected 1 or more, found -1: the rows");
+    override_refused("dcn_data_parallelism=0", "dcn_data_parallelism: expected 1 or more, found 0; give");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_by_kind),
-        cmocka_unit_test(wrong_values),
-        cmocka_unit_test(optimizer_keys),
-        cmocka_unit_test(dropout_has_two_keys),
-        cmocka_unit_test(diagnostic_switches),
-        cmocka_unit_test(unbuilt_features),
-        cmocka_unit_test(files_that_are_no_config),
-        cmocka_unit_test(overrides),
-        cmocka_unit_test(keys_that_belong_together),
+        cmocka_unit_test(values_by_kind),      cmocka_unit_test(wrong_values),
+        cmocka_unit_test(optimizer_keys),      cmocka_unit_test(dropout_has_two_keys),
+        cmocka_unit_test(diagnostic_switches), cmocka_unit_test(unbuilt_features),
+        cmocka_unit_test(mesh_keys),           cmocka_unit_test(files_that_are_no_config),
+        cmocka_unit_test(overrides),           cmocka_unit_test(keys_that_belong_together),
         cmocka_unit_test(yaml_round_trip),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);

@@ -54,6 +54,10 @@ static void backend_free(trd__backend *backend)
 
 static trd_status backend_create(const trd__backend_options *options, trd__backend **backend)
 {
+    if (trd__mesh_devices(options->placement) > 1)
+        return trd__fail(TRD_UNSUPPORTED,
+                         "backend cpu: has 1 device, the mesh has %lld; set backend: pjrt (docs/meshes.md)",
+                         (long long)trd__mesh_devices(options->placement));
     *backend = NULL;
     if (trd__mesh_devices(options->placement) > 1)
         return trd__fail(

@@ -97,6 +97,14 @@ static trd_value norm(trd_builder *b, const trd__decoder *o, const trd_inputs *i
     return trd_rms_norm(b, x, trd__model_weight(b, in, scale), o->rms_norm_eps);
 }
 
+/* The names of what a mesh may split (nn/axis_rules.def). */
+static const char *const embed_axes[] = {"activation_batch", "activation_length", "activation_embed"};
+static const char *const mlp_axes[] = {"activation_batch", "activation_length", "activation_mlp"};
+static const char *const head_axes[] = {"activation_batch", "activation_length", "activation_heads",
+                                        "activation_kv"};
+static const char *const kv_head_axes[] = {"activation_batch", "activation_length", "activation_kv_heads",
+                                           "activation_kv"};
+
 static trd_value attention(trd_builder *b, const trd__decoder *o, const trd__block *w, const trd_inputs *in,
                            trd_value h, int64_t layer, const char *name)
 {
@@ -105,24 +113,25 @@ static trd_value attention(trd_builder *b, const trd__decoder *o, const trd__blo
     trd_value v = heads(b, linear(b, in, h, w->v_proj, w->v_bias), o->num_key_value_heads);
     if (w->q_norm >= 0) q = norm(b, o, in, q, w->q_norm);
     if (w->k_norm >= 0) k = norm(b, o, in, k, w->k_norm);
-    q = trd_rope(b, q, &in->rows, &o->rope);
-    k = trd_rope(b, k, &in->rows, &o->rope);
+    q = trd_axes(b, trd_rope(b, q, &in->rows, &o->rope), head_axes);
+    k = trd_axes(b, trd_rope(b, k, &in->rows, &o->rope), kv_head_axes);
+    v = trd_axes(b, v, kv_head_axes);
     if (in->cache) {
         k = in->cache->keys[layer] = trd_update_rows(b, in->cache->keys[layer], k, in->cache->start);
         v = in->cache->values[layer] = trd_update_rows(b, in->cache->values[layer], v, in->cache->start);
     }
     trd_value mixed = trd_name(b, trd_attention(b, q, k, v, &in->rows), "%s.attention", name);
-    return linear(b, in, join(b, mixed), w->o_proj, w->o_bias);
+    trd_axes(b, mixed, head_axes);
+    return trd_axes(b, linear(b, in, join(b, mixed), w->o_proj, w->o_bias), embed_axes);
 }
 
 static trd_value feed_forward(trd_builder *b, const trd__block *w, const trd_inputs *in, trd_value h)
 {
     trd_value gate = linear(b, in, h, w->gate_proj, w->gate_bias);
     trd_value up = linear(b, in, h, w->up_proj, w->up_bias);
-    return linear(b, in, trd_swiglu(b, gate, up), w->down_proj, w->down_bias);
+    trd_value inner = trd_axes(b, trd_swiglu(b, gate, up), mlp_axes);
+    return trd_axes(b, linear(b, in, inner, w->down_proj, w->down_bias), embed_axes);
 }
-
-static const char *const hidden_axes[] = {"activation_batch", "activation_length", "activation_embed"};
 
 /* Layer number `layer`, whose sites of dropout are 2 * layer and the next; or any, built once with in's first
  * site. */
@@ -130,11 +139,13 @@ static trd_value block(trd_builder *b, const trd_model *model, const trd__block 
                        trd_value x, int64_t layer, const char *name)
 {
     const trd__decoder *o = model->options;
-    trd_value mixed = attention(b, o, w, in, norm(b, o, in, x, w->input_layernorm), layer, name);
+    trd_value h = trd_axes(b, norm(b, o, in, x, w->input_layernorm), embed_axes);
+    trd_value mixed = attention(b, o, w, in, h, layer, name);
     x = trd_add(b, x, trd__model_dropout(b, model, in, mixed, 2 * layer));
-    trd_value fed = feed_forward(b, w, in, norm(b, o, in, x, w->post_attention_layernorm));
+    h = trd_axes(b, norm(b, o, in, x, w->post_attention_layernorm), embed_axes);
+    trd_value fed = feed_forward(b, w, in, h);
     x = trd_add(b, x, trd__model_dropout(b, model, in, fed, 2 * layer + 1));
-    return trd_layer_boundary(b, trd_axes(b, trd_name(b, x, "%s", name), hidden_axes));
+    return trd_layer_boundary(b, trd_axes(b, trd_name(b, x, "%s", name), embed_axes));
 }
 
 static trd_value each_layer(trd_builder *b, const trd_model *model, const trd_inputs *in, trd_value x)
@@ -208,7 +219,7 @@ static trd_value scan_layers(trd_builder *b, const trd_model *model, const trd_i
     }
     trd_value last;
     trd_repeat(b, &repeat, &last);
-    return trd_layer_boundary(b, trd_axes(b, trd_name(b, last, "layers"), hidden_axes));
+    return trd_layer_boundary(b, trd_axes(b, trd_name(b, last, "layers"), embed_axes));
 }
 
 trd_value trd__decoder_hidden(trd_builder *b, const trd_model *model, const trd_inputs *in)
@@ -216,10 +227,10 @@ trd_value trd__decoder_hidden(trd_builder *b, const trd_model *model, const trd_
     const trd__decoder *o = model->options;
     trd_value ids = trd_inputs_get(b, in, "token_ids");
     trd_value x = trd_gather_rows(b, in->parameters[o->embedding], ids);
-    x = trd_axes(b, trd_name(b, trd_cast(b, x, in->dtype), "embedding"), hidden_axes);
+    x = trd_axes(b, trd_name(b, trd_cast(b, x, in->dtype), "embedding"), embed_axes);
     bool scanned = trd_is_null(in->parameters[o->blocks[0].input_layernorm]);
     x = scanned ? scan_layers(b, model, in, x) : each_layer(b, model, in, x);
-    return trd_name(b, norm(b, o, in, x, o->norm), "hidden");
+    return trd_axes(b, trd_name(b, norm(b, o, in, x, o->norm), "hidden"), embed_axes);
 }
 
 trd_value trd__decoder_head(trd_builder *b, const trd_model *model, const trd_inputs *in)
