@@ -13,7 +13,7 @@ static trd__hlo begin_line(trd__emitter *e, trd_dtype dtype, const trd_shape *sh
         e->status = e->status == TRD_OK ? TRD_NO_MEMORY : e->status;
     }
     e->lines++;
-    trd__emit_text(e, "    %s = ", value.name);
+    trd__emit_text(e, "%*s%s = ", e->indent, "", value.name);
     return value;
 }
 

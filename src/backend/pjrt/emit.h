@@ -30,6 +30,8 @@ typedef struct trd__emitter {
     int lines;            /* it has so far */
     trd__hlo **values;    /* by node and result */
     trd__hlo **kept;      /* the same behind a barrier, for what is computed again; no name: not yet */
+    const char *scope;    /* behind the numbers of a body's nodes: "$12", of node 12; "" outside */
+    int indent;           /* of a line */
 } trd__emitter;
 
 /* One op: lower fills results, one for each result of n. */
@@ -63,6 +65,13 @@ const char *trd__hlo_names(trd__emitter *e, const trd__hlo *values, int count); 
 const char *trd__hlo_text(trd__emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The signature of the line: "(operand types) -> type". */
 const char *trd__hlo_signature(trd__emitter *e, const trd__hlo *operands, int count, const char *type);
+
+/* -- lower.c -- */
+
+/* Lines for the nodes of a graph, in order; makes tables of its values, in which leaves are filled in by the
+ * caller between the two. */
+trd_status trd__emit_tables(trd__emitter *e, const trd_graph *graph);
+trd_status trd__emit_nodes(trd__emitter *e, const trd_graph *graph);
 
 /* -- emit.c -- */
 

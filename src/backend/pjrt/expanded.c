@@ -1,7 +1,6 @@
 /* Fused ops without rows of their own: XLA fuses their expansions itself. */
 #include "backend/pjrt/emit.h"
 
-const trd__pjrt_op trd__pjrt_repeat[] = {{0}};
 const trd__pjrt_op trd__pjrt_rms_norm[] = {{0}};
 const trd__pjrt_op trd__pjrt_swiglu[] = {{0}};
 const trd__pjrt_op trd__pjrt_dropout[] = {{0}};

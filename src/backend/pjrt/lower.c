@@ -167,11 +167,22 @@ static trd_status make_table(trd__emitter *e, const trd_graph *graph, trd__hlo *
     return *table ? TRD_OK : TRD_NO_MEMORY;
 }
 
+trd_status trd__emit_tables(trd__emitter *e, const trd_graph *graph)
+{
+    TRD_TRY(make_table(e, graph, &e->values));
+    return make_table(e, graph, &e->kept);
+}
+
+trd_status trd__emit_nodes(trd__emitter *e, const trd_graph *graph)
+{
+    for (int i = 0; i < graph->node_count; i++) TRD_TRY(emit_node(e, graph->nodes[i]));
+    return TRD_OK;
+}
+
 static trd_status emit_module(trd__emitter *e, const trd__program *program, const trd__pjrt_module *module)
 {
     const trd_graph *graph = &program->builder->graph;
-    TRD_TRY(make_table(e, graph, &e->values));
-    TRD_TRY(make_table(e, graph, &e->kept));
+    TRD_TRY(trd__emit_tables(e, graph));
     const char *name = trd__hlo_word(e, program->name);
     trd__emit_text(e, "module @%s {\n", name);
     trd__emit_mesh(e);
@@ -180,7 +191,7 @@ static trd_status emit_module(trd__emitter *e, const trd__program *program, cons
     trd__emit_text(e, "\n  ) -> (");
     emit_result_types(e, program);
     trd__emit_text(e, "\n  ) {\n");
-    for (int i = 0; i < graph->node_count; i++) TRD_TRY(emit_node(e, graph->nodes[i]));
+    TRD_TRY(trd__emit_nodes(e, graph));
     emit_return(e, program);
     trd__emit_text(e, "  } loc(\"%s\")\n} loc(\"%s\")\n", name, name);
     return e->status;
@@ -191,6 +202,8 @@ static trd_status lower(trd__program *program, const trd__placement *placement, 
     TRD_TRY(run_passes(program));
     TRD_TRY(bind(program, module));
     trd__emitter e = {.arena = trd__arena_create(),
+                      .scope = "",
+                      .indent = 4,
                       .placement = trd__mesh_devices(placement) > 1 ? placement : NULL};
     if (!e.arena) return TRD_NO_MEMORY;
     trd_status status = emit_module(&e, program, module);

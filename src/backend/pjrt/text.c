@@ -157,7 +157,7 @@ const char *trd__hlo_word(trd__emitter *e, const char *name)
 
 const char *trd__hlo_name(trd__emitter *e, const char *base, int number)
 {
-    return kept(e, trd__arena_format(e->arena, "%%%s_%d", trd__hlo_word(e, base), number));
+    return kept(e, trd__arena_format(e->arena, "%%%s_%d%s", trd__hlo_word(e, base), number, e->scope));
 }
 
 const char *trd__hlo_signature(trd__emitter *e, const trd__hlo *operands, int count, const char *type)
