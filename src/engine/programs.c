@@ -109,8 +109,12 @@ static bool has_replicas(trd__program_kind kind)
 static trd_status trace_begin(trd_engine *engine, const trd__family *family, trd__program_kind kind,
                               trd__trace *trace)
 {
+    static const trd__remat_policy policies[] = {[TRD_REMAT_NONE] = TRD__REMAT_NONE,
+                                                 [TRD_REMAT_MINIMAL] = TRD__REMAT_MINIMAL,
+                                                 [TRD_REMAT_FULL] = TRD__REMAT_FULL};
     *trace = (trd__trace){.engine = engine, .family = family};
     TRD_TRY(trd__program_create(program_names[kind], &trace->program));
+    trace->program->builder->remat_policy = policies[engine->options.remat_policy];
     if (has_replicas(kind)) trace->program->replicas = trd__mesh_replicas(engine);
     trace->replicated = trace->program->replicas > 1;
     for (int role = 0; role < TRD__ROLE_COUNT; role++) {
@@ -145,16 +149,13 @@ static double head_flops_per_row(const trd__program *program)
 /* What autodiff left is recomputed where the policy says, tidied and compiled. */
 static trd_status finish(trd__trace *trace, trd__program_kind kind, trd__compiled *compiled)
 {
-    static const trd__remat_policy policies[] = {[TRD_REMAT_NONE] = TRD__REMAT_NONE,
-                                                 [TRD_REMAT_MINIMAL] = TRD__REMAT_MINIMAL,
-                                                 [TRD_REMAT_FULL] = TRD__REMAT_FULL};
     trd_engine *engine = trace->engine;
     trd__program *program = trace->program;
     TRD_TRY(trd__dce(program));
     compiled->kind = kind;
     compiled->flops = trd__program_flops(program);
     compiled->flops_per_weighted_row = head_flops_per_row(program);
-    if (trace->differentiated) TRD_TRY(trd__remat(program, policies[engine->options.remat_policy]));
+    if (trace->differentiated) TRD_TRY(trd__remat(program, program->builder->remat_policy));
     if (engine->visit) return engine->visit(program, engine->visit_user);
     if (engine->away) return TRD_OK;
     const trd__backend_table *table = engine->backend->table;
