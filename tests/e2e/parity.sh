@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: parity.sh TREADLE
-# Every reference case in both number formats, two of them by each instruction set and number of threads; and a
-# changed expectation of any kind must make a case fail.
+# Every reference case in both number formats, with scanned layers and without, two of them by each instruction set and
+# number of threads; and a changed expectation of any kind must make a case fail.
 . "$(dirname "$0")/common"
 
 passes() {
@@ -12,6 +12,7 @@ passes() {
 for case in golden/*/; do
     for dtype in float32 bfloat16; do
         passes "$case" --dtype $dtype --threads 1
+        passes "$case" --dtype $dtype --threads 1 --scan
     done
 done
 for case in golden/llama-tiny golden/qwen3-untied-tiny; do
