@@ -15,6 +15,7 @@
 #include "backend/pjrt/runtime/pjrt.h"
 #include "base/alloc.h"
 #include "base/shape.h"
+#include "ops/rules.h"
 #include "support/mesh.h"
 #include "support/small_program.h"
 
@@ -183,6 +184,98 @@ static void updates_in_place(void **state)
     trd__backend_free(backend);
 }
 
+enum { ROWS = 8, WIDTH = 4, OUT = 6 };
+
+/* Each replica adds its rows' product into an accumulator of its own; the sum of all rows is everyone's. */
+static trd__program *replicas_program(int64_t replicas)
+{
+    trd__program *p;
+    expect_ok(trd__program_create("replicas", &p), "create");
+    p->replicas = replicas;
+    trd__entry inputs[] = {
+        {.name = "x", .dtype = TRD_F32, .shape = {2, {ROWS, WIDTH}}, .replica = TRD__REPLICA_ROWS},
+        {.name = "w", .dtype = TRD_F32, .shape = {2, {ROWS, OUT}}, .replica = TRD__REPLICA_ROWS}};
+    trd__entry state[] = {{.name = "own",
+                           .dtype = TRD_F32,
+                           .shape = {3, {replicas, WIDTH, OUT}},
+                           .axes = {TRD__AXIS_REPLICA},
+                           .replica = TRD__REPLICA_OWN},
+                          {.name = "scale", .dtype = TRD_F32, .shape = {1, {OUT}}}};
+    trd__entry result = {.name = "sum", .dtype = TRD_F32, .shape = {1, {WIDTH}}};
+    for (int i = 0; i < 2; i++) test_mesh_axes(&inputs[i]);
+    state[0].axes[1] = "dim1";
+    state[0].axes[2] = "dim0";
+    int in = trd__program_slot(p, "inputs", TRD__READ, inputs, 2);
+    int kept = trd__program_slot(p, "state", TRD__UPDATE, state, 2);
+    int out = trd__program_slot(p, "results", TRD__WRITE, &result, 1);
+    trd_builder *b = p->builder;
+    trd_value x = trd__program_input(p, in, 0), w = trd__program_input(p, in, 1);
+    trd_value product = trd_matmul(b, x, trd_mul(b, w, trd__program_input(p, kept, 1)), true, false, TRD_F32);
+    trd__program_output(p, kept, 0, trd_accumulate(b, trd__program_input(p, kept, 0), product));
+    trd__program_output(p, out, 0, trd__replica_sum(b, trd_reduce_sum(b, x, 1, false, TRD_F32)));
+    expect_ok(trd_builder_status(b), "build");
+    return p;
+}
+
+static void expect_replicas(trd__backend *backend, int64_t replicas)
+{
+    trd__program *p = replicas_program(replicas);
+    trd__executable *executable;
+    trd__set *sets[3];
+    expect_ok(backend->table->compile(backend, p, &(trd__compile_options){0}, &executable), "compile");
+    for (int i = 0; i < 3; i++)
+        expect_ok(backend->table->set_create(backend, "set", p->slots[i].entries, p->slots[i].entry_count,
+                                             &sets[i]),
+                  "create a set");
+    float x[ROWS][WIDTH], w[ROWS][OUT], scale[OUT], sum[WIDTH], own[4][WIDTH][OUT];
+    for (int r = 0; r < ROWS; r++) {
+        for (int i = 0; i < WIDTH; i++) x[r][i] = (float)(r * WIDTH + i);
+        for (int j = 0; j < OUT; j++) w[r][j] = (float)(r - j);
+    }
+    for (int j = 0; j < OUT; j++) scale[j] = (float)(j + 1);
+    expect_ok(backend->table->set_write(backend, sets[0], 0, x), "write");
+    expect_ok(backend->table->set_write(backend, sets[0], 1, w), "write");
+    expect_ok(backend->table->set_write(backend, sets[1], 1, scale), "write");
+    for (int i = 0; i < 3; i++)
+        expect_ok(backend->table->execute(backend, executable, sets, NULL), "execute");
+    expect_ok(backend->table->set_read(backend, sets[1], 0, own), "read");
+    expect_ok(backend->table->set_read(backend, sets[2], 0, sum), "read");
+    int each = ROWS / (int)replicas;
+    for (int i = 0; i < WIDTH; i++) {
+        float expected = 0;
+        for (int r = 0; r < ROWS; r++) expected += x[r][i];
+        assert_true(sum[i] == expected);
+        for (int d = 0; d < (int)replicas; d++)
+            for (int j = 0; j < OUT; j++) {
+                expected = 0;
+                for (int r = d * each; r < (d + 1) * each; r++) expected += 3 * x[r][i] * w[r][j] * scale[j];
+                assert_float_equal(own[d][i][j], expected, 1e-3);
+            }
+    }
+    for (int i = 0; i < 3; i++) backend->table->set_free(backend, sets[i]);
+    backend->table->executable_free(backend, executable);
+    trd__program_free(p);
+}
+
+static void runs_replicas(void **state)
+{
+    (void)state;
+    need_plugin();
+    for (int mesh = 0; mesh < TEST_MESHES; mesh++) {
+        const trd__placement *placement = &test_mesh_at(mesh)->placement;
+        if (placement->size[TRD__MESH_DATA] == 1) continue;
+        trd__backend *backend = small_backend_pjrt(placement);
+        trd__executable *executable;
+        trd__program *other = replicas_program(8);
+        expect_replicas(backend, placement->size[TRD__MESH_DATA]);
+        assert_int_equal(backend->table->compile(backend, other, &(trd__compile_options){0}, &executable),
+                         TRD_INVALID_ARGUMENT);
+        assert_non_null(strstr(trd_error_message(), "expected as many replicas as the mesh's data axis"));
+        trd__program_free(other);
+        trd__backend_free(backend);
+    }
+}
+
 /* tensor=4 over two hosts: the device (d, t) is on host t / 2, there the device 2 d + t % 2. */
 static void keeps_hosts_outermost(void **state)
 {
@@ -201,7 +294,7 @@ static void keeps_hosts_outermost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(reads_what_was_written),
-                                       cmocka_unit_test(updates_in_place),
+                                       cmocka_unit_test(updates_in_place), cmocka_unit_test(runs_replicas),
                                        cmocka_unit_test(keeps_hosts_outermost)};
     return cmocka_run_group_tests_name("backend/pjrt_mesh", tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static void refuses_a_mesh_without_devices(void **state)
     assert_non_null(strstr(trd_error_message(), "the mesh needs 6 devices, the plugin for fake has 1; make"));
     options.name = "cpu";
     assert_int_equal(trd__backend_create(&options, &backend), TRD_UNSUPPORTED);
-    assert_non_null(strstr(trd_error_message(), "runs on one device, the mesh has 6; set backend=pjrt"));
+    assert_non_null(strstr(trd_error_message(), "has 1 device, the mesh has 6; set backend: pjrt"));
 }
 
 static void expect_options(const trd__pjrt_client *client, const unsigned char *expected, size_t bytes)

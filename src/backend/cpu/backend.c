@@ -54,17 +54,11 @@ static void backend_free(trd__backend *backend)
 
 static trd_status backend_create(const trd__backend_options *options, trd__backend **backend)
 {
+    *backend = NULL;
     if (trd__mesh_devices(options->placement) > 1)
         return trd__fail(TRD_UNSUPPORTED,
                          "backend cpu: has 1 device, the mesh has %lld; set backend: pjrt (docs/meshes.md)",
                          (long long)trd__mesh_devices(options->placement));
-    *backend = NULL;
-    if (trd__mesh_devices(options->placement) > 1)
-        return trd__fail(
-            TRD_UNSUPPORTED,
-            "backend cpu runs on one device, the mesh has %lld; set backend=pjrt, or all axes of "
-            "the mesh to 1",
-            (long long)trd__mesh_devices(options->placement));
     trd__isa isa;
     TRD_TRY(choose_isa(options->cpu_isa, &isa));
     trd__cpu_backend *cpu = trd__calloc(1, sizeof *cpu);

@@ -2,6 +2,13 @@
 #include "backend/pjrt/emit.h"
 #include "base/shape.h"
 
+void trd__emit_begin(trd__emitter *e, const trd_node *n)
+{
+    e->node = n;
+    e->lines = 0;
+    e->name = trd__hlo_name(e, n->name ? n->name : n->op->name, n->id);
+}
+
 /* The value of the next line, and the line's beginning. */
 static trd__hlo begin_line(trd__emitter *e, trd_dtype dtype, const trd_shape *shape)
 {

@@ -8,8 +8,8 @@
 
 #include <stdarg.h>
 
+#include "backend/pjrt/lower.h"
 #include "base/arena.h"
-#include "graph/sharding.h"
 #include "ops/attrs.h"
 
 /* A value of the module. */
@@ -22,6 +22,9 @@ typedef struct trd__hlo {
 typedef struct trd__emitter {
     trd__arena *arena;               /* names and types */
     const trd__placement *placement; /* NULL: one device */
+    const trd__placement *named;     /* where named values are put; NULL: where the partitioner likes */
+    int64_t replicas;                /* of the program */
+    int collectives;                 /* so far */
     char *text;                      /* ends with a zero byte */
     size_t bytes, capacity;
     trd_status status;
@@ -75,6 +78,9 @@ trd_status trd__emit_nodes(trd__emitter *e, const trd_graph *graph);
 
 /* -- emit.c -- */
 
+/* What follows are n's lines. */
+void trd__emit_begin(trd__emitter *e, const trd_node *n);
+
 /* v as n reads it. What is computed again reads what was kept for it behind a barrier: else XLA would see the
  * same computation twice and keep its first result. */
 trd__hlo trd__hlo_read(trd__emitter *e, const trd_node *n, trd_value v);
@@ -103,5 +109,14 @@ void trd__emit_mesh(trd__emitter *e);
 const char *trd__hlo_entry_sharding(trd__emitter *e, const trd__entry *entry);
 /* x where the rules put a value of these logical axes: in explicit mode, and if one of them has a name. */
 trd__hlo trd__hlo_constrain(trd__emitter *e, trd__hlo x, const char *const *axes);
+
+/* -- replicas.c: each writes nothing for a program without replicas -- */
+
+trd_status trd__emit_replicas_check(const trd__program *program, const trd__placement *placement);
+/* All nodes come between the two. begin renames the leaves, end the results, one for each output. */
+void trd__emit_replicas_begin(trd__emitter *e, const trd__program *program, const trd__pjrt_module *module);
+void trd__emit_replicas_end(trd__emitter *e, const trd__program *program, const trd__pjrt_module *module,
+                            trd__hlo *results);
+void trd__pjrt_replica_sum(trd__emitter *e, const trd_node *n, const trd__pjrt_op *row, trd__hlo *results);
 
 #endif

@@ -97,14 +97,14 @@ static void emit_arguments(trd__emitter *e, const trd__program *program, const t
         const trd_node *leaf = slot->leaves[argument->entry].node;
         const char *label =
             trd__hlo_word(e, trd__hlo_text(e, "%s.%s", slot->name, slot->entries[argument->entry].name));
-        const trd__type *type = &leaf->results[0];
+        const trd__entry *entry = &slot->entries[argument->entry];
         trd__hlo value = {.name = trd__hlo_name(e, label, leaf->id),
-                          .type = trd__hlo_type(e, type->dtype, &type->shape),
-                          .dtype = type->dtype,
-                          .shape = type->shape};
+                          .type = trd__hlo_type(e, entry->dtype, &entry->shape),
+                          .dtype = entry->dtype,
+                          .shape = entry->shape};
         e->values[leaf->id][0] = value;
         trd__emit_text(e, "%s\n      %s: %s", i ? "," : "", value.name, value.type);
-        emit_attributes(e, argument->alias, &slot->entries[argument->entry]);
+        emit_attributes(e, argument->alias, entry);
         trd__emit_text(e, " loc(\"%s\")", label);
     }
 }
@@ -114,28 +114,26 @@ static void emit_result_types(trd__emitter *e, const trd__program *program)
     for (int i = 0; i < program->output_count; i++) {
         const trd__output *o = &program->outputs[i];
         const trd__slot *slot = &program->slots[o->slot];
-        const trd__type *type = trd__type_of(o->value);
-        trd__emit_text(e, "\n      %s", trd__hlo_type(e, type->dtype, &type->shape));
-        emit_attributes(e, -1, &slot->entries[o->entry]);
+        const trd__entry *entry = &slot->entries[o->entry];
+        trd__emit_text(e, "\n      %s", trd__hlo_type(e, entry->dtype, &entry->shape));
+        emit_attributes(e, -1, entry);
         trd__emit_text(e, "%s // %s.%s", i + 1 < program->output_count ? "," : "",
-                       trd__hlo_word(e, slot->name), trd__hlo_word(e, slot->entries[o->entry].name));
+                       trd__hlo_word(e, slot->name), trd__hlo_word(e, entry->name));
     }
 }
 
-static void emit_return(trd__emitter *e, const trd__program *program)
+static trd_status emit_results(trd__emitter *e, const trd__program *program, const trd__pjrt_module *module)
 {
-    const char *separator = " ";
-    trd__emit_text(e, "    return");
-    for (int i = 0; i < program->output_count; i++, separator = ", ") {
-        trd_value v = program->outputs[i].value;
-        trd__emit_text(e, "%s%s", separator, e->values[v.node->id][v.result].name);
-    }
-    separator = " : ";
-    for (int i = 0; i < program->output_count; i++, separator = ", ") {
-        trd_value v = program->outputs[i].value;
-        trd__emit_text(e, "%s%s", separator, e->values[v.node->id][v.result].type);
-    }
+    int count = module->result_count;
+    trd__hlo *results = trd__arena_alloc(e->arena, (size_t)count + 1, sizeof *results);
+    if (!results) return TRD_NO_MEMORY;
+    for (int i = 0; i < count; i++)
+        results[i] = e->values[program->outputs[i].value.node->id][program->outputs[i].value.result];
+    trd__emit_replicas_end(e, program, module, results);
+    trd__emit_text(e, "    return %s :", trd__hlo_names(e, results, count));
+    for (int i = 0; i < count; i++) trd__emit_text(e, "%s %s", i ? "," : "", results[i].type);
     trd__emit_text(e, " loc(\"results\")\n");
+    return TRD_OK;
 }
 
 static trd_status emit_node(trd__emitter *e, const trd_node *n)
@@ -147,9 +145,7 @@ static trd_status emit_node(trd__emitter *e, const trd_node *n)
                          "lowering %s \"%s\": expected an op with a StableHLO form or an "
                          "expansion, found neither",
                          n->op->name, n->name ? n->name : "");
-    e->node = n;
-    e->lines = 0;
-    e->name = trd__hlo_name(e, n->name ? n->name : n->op->name, n->id);
+    trd__emit_begin(e, n);
     trd__hlo *results = e->values[n->id];
     row->lower(e, n, row, results);
     for (int i = 0; i < n->result_count; i++)
@@ -191,8 +187,9 @@ static trd_status emit_module(trd__emitter *e, const trd__program *program, cons
     trd__emit_text(e, "\n  ) -> (");
     emit_result_types(e, program);
     trd__emit_text(e, "\n  ) {\n");
+    trd__emit_replicas_begin(e, program, module);
     TRD_TRY(trd__emit_nodes(e, graph));
-    emit_return(e, program);
+    TRD_TRY(emit_results(e, program, module));
     trd__emit_text(e, "  } loc(\"%s\")\n} loc(\"%s\")\n", name, name);
     return e->status;
 }
@@ -201,10 +198,17 @@ static trd_status lower(trd__program *program, const trd__placement *placement, 
 {
     TRD_TRY(run_passes(program));
     TRD_TRY(bind(program, module));
+    if (trd__mesh_devices(placement) == 1) placement = NULL;
+    TRD_TRY(trd__emit_replicas_check(program, placement));
+    trd__placement named = {0};
+    if (placement) named = *placement;
+    if (program->replicas > 1) named.size[TRD__MESH_DATA] = 1; /* a replica's values are its own */
     trd__emitter e = {.arena = trd__arena_create(),
                       .scope = "",
                       .indent = 4,
-                      .placement = trd__mesh_devices(placement) > 1 ? placement : NULL};
+                      .placement = placement,
+                      .named = named.explicit_mode && trd__mesh_devices(&named) > 1 ? &named : NULL,
+                      .replicas = program->replicas};
     if (!e.arena) return TRD_NO_MEMORY;
     trd_status status = emit_module(&e, program, module);
     trd__arena_free(e.arena);

@@ -58,4 +58,5 @@ static void lower_sum_squares(trd__emitter *e, const trd_node *n, const trd__pjr
 const trd__pjrt_op trd__pjrt_reduce[] = {{.op = &trd__op_reduce_sum, .lower = lower_sum},
                                          {.op = &trd__op_reduce_max, .lower = lower_max},
                                          {.op = &trd__op_sum_squares, .lower = lower_sum_squares},
+                                         {.op = &trd__op_replica_sum, .lower = trd__pjrt_replica_sum},
                                          {0}};

@@ -47,10 +47,10 @@ const char *trd__hlo_entry_sharding(trd__emitter *e, const trd__entry *entry)
 trd__hlo trd__hlo_constrain(trd__emitter *e, trd__hlo x, const char *const *axes)
 {
     unsigned open = 0, all = (1u << x.shape.rank) - 1;
-    if (!e->placement || !e->placement->explicit_mode) return x;
+    if (!e->named) return x;
     for (int d = 0; d < x.shape.rank; d++) open |= axes[d] ? 0 : 1u << d;
     if (open == all) return x;
-    trd__sharding sharding = trd__shard(e->placement, &x.shape, axes, false);
+    trd__sharding sharding = trd__shard(e->named, &x.shape, axes, false);
     return trd__emit(e, x.dtype, &x.shape, &x, 1,
                      "\"sdy.sharding_constraint\"(%s) <{sharding = #sdy.sharding%s}>", x.name,
                      text_of(e, &sharding, x.shape.rank, open));
