@@ -94,6 +94,12 @@ typedef struct trd_mesh_options {
     bool defer_grad_reduction;               /* gradients are summed over data once, by the update */
     bool shard_optimizer_over_data;          /* optimizer state is split over data, too */
 } trd_mesh_options;
+/* Bits that products of float32 keep on devices that choose: a CPU always keeps all. */
+typedef enum trd_matmul_precision {
+    TRD_MATMUL_DEFAULT = 0, /* as the device likes best: bfloat16 or TF32 in one pass */
+    TRD_MATMUL_HIGH,        /* several passes */
+    TRD_MATMUL_HIGHEST      /* float32 */
+} trd_matmul_precision;
 
 /* Every pointer stays the caller's and must outlive trd_engine_create only, unless said; the user pointers of
  * log and compare must outlive the engine. */
@@ -128,6 +134,9 @@ typedef struct trd_engine_options {
     const char *backend;                    /* NULL: cpu */
     const char *plugin_path;                /* of a backend that opens a plugin; NULL: it looks by itself */
     const char *compile_cache_directory;    /* where a backend keeps compiled programs; NULL: nowhere */
+    const char *compile_flags;              /* of a backend with a compiler of its own, "--name=value ...";
+                                               NULL: none. Another backend warns */
+    trd_matmul_precision matmul_precision;  /* of products on devices that have faster ones of fewer bits */
     int num_threads;                        /* 0: chosen */
     trd_mesh_options mesh;                  /* the devices and how everything is split over them */
     const char *checkpoint_directory;       /* NULL: checkpointing off */

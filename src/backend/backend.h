@@ -30,7 +30,8 @@ typedef struct trd__backend_options {
     const char *cpu_isa;     /* NULL: best found (or TRD_CPU_ISA); "baseline", "avx2", "avx512" */
     const char *plugin_path; /* of a backend that opens a plugin; NULL: where it looks by itself */
     const char
-        *cache_directory; /* where a backend keeps compiled programs between processes; NULL: nowhere */
+        *cache_directory;      /* where a backend keeps compiled programs between processes; NULL: nowhere */
+    const char *compile_flags; /* of a backend with a compiler of its own, "--name=value ..."; NULL: none */
     const trd__placement *placement; /* a mesh of devices, outlives the backend; NULL: one device */
     /* Of a mesh over several processes: how many there are (0 or 1: one), which this is, and where they find
      * one another (a form of address that the backend knows). */
@@ -42,8 +43,9 @@ typedef struct trd__backend_options {
 } trd__backend_options;
 
 typedef struct trd__compile_options {
-    bool reference_kernels; /* plain kernels only: the oracle in tests */
-    bool verbose;           /* logs each step's kernel and why faster ones refused */
+    bool reference_kernels;  /* plain kernels only: the oracle in tests */
+    bool verbose;            /* logs each step's kernel and why faster ones refused */
+    const char *dump_folder; /* where a compiler that can writes the program as it runs it; NULL: nowhere */
 } trd__compile_options;
 
 /* Exact before anything runs. Programs run one at a time, so they share one arena and one scratch, each as

@@ -92,6 +92,7 @@ static trd_status open_engine(const session *s, const parity_run *run, trd_engin
     o.backend = s->backend;
     o.plugin_path = s->plugin_path;
     o.scan_layers = s->scan;
+    o.matmul_precision = TRD_MATMUL_HIGHEST;
     o.num_threads = s->threads;
     o.steps = run->step_count;
     o.gradient_accumulation_steps = (int)run->accumulation;

@@ -216,6 +216,8 @@ static trd_status fill_engine(trd_config *config)
 #undef FILL
     e->backend = v->backend;
     e->plugin_path = or_null(v->pjrt_plugin_path);
+    e->compile_flags = or_null(v->compile_xla_flags);
+    e->matmul_precision = (trd_matmul_precision)choice_of("matmul_precision", v->matmul_precision);
     e->compile_cache_directory = *v->jax_cache_dir ? v->jax_cache_dir
                                                    : trd__arena_format(config->arena, "%s/%s/cache",
                                                                        v->base_output_directory, v->run_name);

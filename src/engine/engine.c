@@ -151,6 +151,7 @@ static trd_status copy_options(trd_engine *engine)
                             &o->backend,
                             &o->compile_cache_directory,
                             &o->plugin_path,
+                            &o->compile_flags,
                             &o->checkpoint_directory,
                             &o->metrics_prefix,
                             &o->fingerprint,
@@ -262,6 +263,7 @@ static trd_status create_core(trd_engine *engine, bool with_state)
     TRD_TRY(trd__profiler_create(engine));
     trd__backend_options backend = {.name = o->backend,
                                     .plugin_path = o->plugin_path,
+                                    .compile_flags = o->compile_flags,
                                     .cache_directory = o->compile_cache_directory,
                                     .threads = o->num_threads,
                                     .placement = trd__mesh_placement(engine),

@@ -117,6 +117,7 @@ static trd_status trace_begin(trd_engine *engine, const trd__family *family, trd
     trace->program->builder->remat_policy = policies[engine->options.remat_policy];
     if (has_replicas(kind)) trace->program->replicas = trd__mesh_replicas(engine);
     trace->replicated = trace->program->replicas > 1;
+    trace->program->precision = (trd__precision)engine->options.matmul_precision;
     for (int role = 0; role < TRD__ROLE_COUNT; role++) {
         trace->slot[role] = -1;
         trd__access access = trd__program_access(engine, kind, role);

@@ -52,6 +52,13 @@ typedef struct trd__slot {
     bool *written;     /* by entry: an output writes it */
 } trd__slot;
 
+/* Bits that products of float32 keep on devices that choose; as in treadle/engine.h. */
+typedef enum trd__precision {
+    TRD__PRECISION_DEFAULT = 0,
+    TRD__PRECISION_HIGH,
+    TRD__PRECISION_HIGHEST
+} trd__precision;
+
 typedef struct trd__output {
     trd_value value;
     int slot;
@@ -63,6 +70,7 @@ typedef struct trd__output {
 typedef struct trd__program {
     const char *name; /* "first", "accum", "update", "eval", "train_step", ... */
     int64_t replicas; /* set before the first leaf; 0 or 1: none */
+    trd__precision precision;
     trd_builder *builder;
     trd__slot slots[TRD__MAX_SLOTS];
     int slot_count;

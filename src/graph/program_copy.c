@@ -82,6 +82,7 @@ static trd_status copy_into(const trd__program *from, trd__program *to)
     copying c = {.b = to->builder, .program = to};
     to->builder->remat_policy = from->builder->remat_policy;
     to->replicas = from->replicas;
+    to->precision = from->precision;
     for (int s = 0; s < from->slot_count; s++)
         trd__program_slot(to, from->slots[s].name, from->slots[s].access, from->slots[s].entries,
                           from->slots[s].entry_count);

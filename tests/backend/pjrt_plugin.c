@@ -74,7 +74,7 @@ static void expect_options(const trd__pjrt_client *client, const unsigned char *
 {
     unsigned char *found;
     size_t size;
-    assert_int_equal(trd__pjrt_compile_options(client, &found, &size), TRD_OK);
+    assert_int_equal(trd__pjrt_compile_options(client, NULL, &found, &size), TRD_OK);
     assert_int_equal(size, bytes);
     assert_memory_equal(found, expected, bytes);
     trd__free(found);

@@ -65,6 +65,9 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     if (!cpu) return TRD_NO_MEMORY;
     cpu->base.table = &trd__backend_cpu;
     cpu->log = options->log;
+    if (options->compile_flags)
+        trd__log(&cpu->log, TRD_LOG_WARNING, "backend cpu has no compiler: the flags \"%s\" do nothing",
+                 options->compile_flags);
     cpu->info = (trd__cpu_info){.isa = isa, .workers = choose_threads(options->threads)};
     cpu->recorder = options->recorder;
     trd_status status = trd__executor_create(cpu->info.workers, cpu->recorder, &cpu->executor);

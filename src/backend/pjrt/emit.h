@@ -28,13 +28,14 @@ typedef struct trd__emitter {
     char *text;                      /* ends with a zero byte */
     size_t bytes, capacity;
     trd_status status;
-    const trd_node *node; /* being lowered */
-    const char *name;     /* of its first line, with the node's number */
-    int lines;            /* it has so far */
-    trd__hlo **values;    /* by node and result */
-    trd__hlo **kept;      /* the same behind a barrier, for what is computed again; no name: not yet */
-    const char *scope;    /* behind the numbers of a body's nodes: "$12", of node 12; "" outside */
-    int indent;           /* of a line */
+    trd__precision precision; /* of the program's products */
+    const trd_node *node;     /* being lowered */
+    const char *name;         /* of its first line, with the node's number */
+    int lines;                /* it has so far */
+    trd__hlo **values;        /* by node and result */
+    trd__hlo **kept;          /* the same behind a barrier, for what is computed again; no name: not yet */
+    const char *scope;        /* behind the numbers of a body's nodes: "$12", of node 12; "" outside */
+    int indent;               /* of a line */
 } trd__emitter;
 
 /* One op: lower fills results, one for each result of n. */

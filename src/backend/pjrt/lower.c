@@ -204,6 +204,7 @@ static trd_status lower(trd__program *program, const trd__placement *placement, 
     if (placement) named = *placement;
     if (program->replicas > 1) named.size[TRD__MESH_DATA] = 1; /* a replica's values are its own */
     trd__emitter e = {.arena = trd__arena_create(),
+                      .precision = program->precision,
                       .scope = "",
                       .indent = 4,
                       .placement = placement,

@@ -23,6 +23,10 @@ static void take_operands(trd__emitter *e, const trd_node *n, trd__hlo operands[
     operands[1] = trd__hlo_read(e, n, narrow ? y : n->inputs[1]);
 }
 
+static const char *const precisions[] = {[TRD__PRECISION_DEFAULT] = "",
+                                         [TRD__PRECISION_HIGH] = ", precision = [HIGH, HIGH]",
+                                         [TRD__PRECISION_HIGHEST] = ", precision = [HIGHEST, HIGHEST]"};
+
 static void lower_matmul(trd__emitter *e, const trd_node *n, const trd__pjrt_op *row, trd__hlo *results)
 {
     (void)row;
@@ -35,12 +39,12 @@ static void lower_matmul(trd__emitter *e, const trd_node *n, const trd__pjrt_op 
     for (int i = 0; i < x_rank; i++) batch[i] = i;
     const char *axes = trd__hlo_list(e, batch, batched ? x_rank - 2 : 0);
     trd_dtype wide = trd__compute_dtype(operands[0].dtype);
-    trd__hlo product =
-        trd__emit(e, wide, &n->results[0].shape, operands, 2,
-                  "stablehlo.dot_general %s, %s, %s%s%s%s%scontracting_dims = [%d] x [%d]", operands[0].name,
-                  operands[1].name, batched ? "batching_dims = [" : "", batched ? axes : "",
-                  batched ? "] x [" : "", batched ? axes : "", batched ? "], " : "",
-                  x_rank - (attr->transpose_x ? 2 : 1), y_rank - (attr->transpose_y ? 1 : 2));
+    trd__hlo product = trd__emit(e, wide, &n->results[0].shape, operands, 2,
+                                 "stablehlo.dot_general %s, %s, %s%s%s%s%scontracting_dims = [%d] x [%d]%s",
+                                 operands[0].name, operands[1].name, batched ? "batching_dims = [" : "",
+                                 batched ? axes : "", batched ? "] x [" : "", batched ? axes : "",
+                                 batched ? "], " : "", x_rank - (attr->transpose_x ? 2 : 1),
+                                 y_rank - (attr->transpose_y ? 1 : 2), precisions[e->precision]);
     if (n->input_count > 2 && !trd__is_zero(n->inputs[2])) {
         trd_dtype sum = attr->dtype == TRD_F64 ? TRD_F64 : wide;
         trd__hlo pair[2] = {trd__hlo_convert(e, trd__hlo_operand(e, n, 2), sum),

@@ -31,8 +31,10 @@ static void lower_table(trd__emitter *e, const trd_node *n, const trd__pjrt_op *
     trd__hlo angle = trd__emit_elementwise(e, "multiply", product, 2);
     trd__hlo parts[2] = {trd__hlo_convert(e, trd__emit_elementwise(e, "cosine", &angle, 1), TRD_F32),
                          trd__hlo_convert(e, trd__emit_elementwise(e, "sine", &angle, 1), TRD_F32)};
-    results[0] = trd__emit(e, TRD_F32, shape, parts, 2, "stablehlo.concatenate %s, dim = 3",
-                           trd__hlo_names(e, parts, 2));
+    trd__hlo table = trd__emit(e, TRD_F32, shape, parts, 2, "stablehlo.concatenate %s, dim = 3",
+                               trd__hlo_names(e, parts, 2));
+    /* Else XLA computes the angles again, for every head, inside each loop that reads them. */
+    results[0] = trd__emit_elementwise(e, "optimization_barrier", &table, 1);
 }
 
 const trd__pjrt_op trd__pjrt_rope[] = {{.op = &trd__op_rope_table, .lower = lower_table}, {0}};

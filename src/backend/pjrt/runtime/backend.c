@@ -41,6 +41,7 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     if (options->cache_directory && !(backend->cache_directory = trd__strdup(options->cache_directory)))
         status = TRD_NO_MEMORY;
     if (!status) status = trd__pjrt_client_open(options, backend->placement, &backend->client);
+    if (!status) status = trd__pjrt_client_use_flags(&backend->client, options->compile_flags);
     if (!status)
         status = trd__pjrt_queue_create(backend->client.api, backend->client.device_count, backend->recorder,
                                         &backend->queue);
@@ -156,12 +157,11 @@ static trd_status set_read_part(trd__backend *base, trd__set *set, int entry, si
 static trd_status compile(trd__backend *base, const trd__program *program,
                           const trd__compile_options *options, trd__executable **out)
 {
-    (void)options; /* XLA has one set of kernels and no words on its choice */
     trd__pjrt_backend *backend = of(base);
     trd__executable *e;
     *out = NULL;
     uint64_t begin_ns = trd__now_ns();
-    TRD_TRY(trd__pjrt_compile(backend, program, &e));
+    TRD_TRY(trd__pjrt_compile(backend, program, options->dump_folder, &e));
     uint64_t temporary = backend->temporary_bytes;
     if (e->report.arena_bytes > temporary) temporary = e->report.arena_bytes;
     trd_status status = check_memory(backend, backend->set_bytes, temporary);

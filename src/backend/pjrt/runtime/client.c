@@ -152,10 +152,21 @@ trd_status trd__pjrt_client_open(const trd__backend_options *options, const trd_
     return TRD_OK;
 }
 
+trd_status trd__pjrt_client_use_flags(trd__pjrt_client *c, const char *text)
+{
+    if (!text) return TRD_OK;
+    c->arena = trd__arena_create();
+    if (!c->arena) return TRD_NO_MEMORY;
+    TRD_TRY(trd__xla_flags_parse(c->arena, text, &c->flags));
+    c->fingerprint = trd__checksum_more(c->fingerprint, text, strlen(text));
+    return TRD_OK;
+}
+
 void trd__pjrt_client_close(trd__pjrt_client *c)
 {
     destroy(c);
     trd__exchange_close(c->exchange);
+    trd__arena_free(c->arena);
     trd__free(c->devices);
     trd__free(c->mesh);
     memset(c, 0, sizeof *c);

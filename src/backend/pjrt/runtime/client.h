@@ -5,6 +5,7 @@
 #define TRD_BACKEND_PJRT_RUNTIME_CLIENT_H
 
 #include "backend/backend.h"
+#include "backend/pjrt/flags.h"
 #include "backend/pjrt/runtime/exchange.h"
 #include "backend/pjrt/runtime/plugin.h"
 
@@ -26,6 +27,8 @@ typedef struct trd__pjrt_client {
     char platform[64];     /* "cpu", "cuda", "tpu" */
     char version[256];     /* the platform's, for logs and fingerprints */
     uint64_t fingerprint;  /* of all that decides what a compiled program is: plugin, platform, processor */
+    trd__arena *arena;     /* of the flags, NULL: there are none */
+    trd__xla_flags flags;  /* of every compile */
     bool is_host;          /* the devices' memory is this process's */
     uint64_t memory_limit; /* of each device in bytes, 0: it does not tell */
 } trd__pjrt_client;
@@ -34,6 +37,8 @@ typedef struct trd__pjrt_client {
  * has are TRD_NOT_FOUND; a plugin for the host makes as many as it is asked for. */
 trd_status trd__pjrt_client_open(const trd__backend_options *options, const trd__placement *placement,
                                  trd__pjrt_client *client);
+/* Flags of every compile from now on, as compile_xla_flags gives them; NULL: none. */
+trd_status trd__pjrt_client_use_flags(trd__pjrt_client *client, const char *text);
 void trd__pjrt_client_close(trd__pjrt_client *client); /* safe on a zeroed one */
 
 /* A buffer with a copy of the data on a device of the mesh. strides: bytes from element to element of each

@@ -8,7 +8,13 @@
 /* Field numbers, from xla/pjrt/proto/compile_options.proto and xla/xla_data.proto. */
 enum {
     OPTIONS_BUILD = 3, /* of CompileOptionsProto */
-    BUILD_DEVICE = 1,  /* of ExecutableBuildOptionsProto; -1: none in particular */
+    OPTIONS_FLAGS = 7, /* a map: flag to value */
+    MAP_KEY = 1,
+    MAP_VALUE = 2,
+    FLAG_TEXT = 1, /* of OptionOverrideProto */
+    FLAG_BOOL = 2,
+    FLAG_INT = 3,
+    BUILD_DEVICE = 1, /* of ExecutableBuildOptionsProto; -1: none in particular */
     BUILD_REPLICAS = 4,
     BUILD_PARTITIONS = 5,
     BUILD_USE_SPMD = 6, /* splits the program over the partitions, */
@@ -20,8 +26,8 @@ enum {
     DEVICES_IDS = 1 /* of its ComputationDevice */
 };
 
-/* What any message takes at most, and what each device adds to it. */
-enum { FIXED_BYTES = 128, DEVICE_BYTES = 16 };
+/* What any message takes at most, and what each device and each flag beside its texts adds to it. */
+enum { FIXED_BYTES = 128, DEVICE_BYTES = 16, FLAG_BYTES = 32 };
 
 typedef struct message {
     unsigned char *bytes;
@@ -48,6 +54,31 @@ static void put_message(message *m, int field, const message *part)
     m->size += part->size;
 }
 
+static void put_text(message *m, int field, const char *text)
+{
+    message part = {.bytes = (unsigned char *)text, .size = strlen(text)};
+    put_message(m, field, &part);
+}
+
+static void put_flag(message *options, const trd__xla_flag *flag, unsigned char *room)
+{
+    static const int fields[] = {[TRD__XLA_FLAG_BOOL] = FLAG_BOOL, [TRD__XLA_FLAG_INT] = FLAG_INT};
+    size_t text = flag->kind == TRD__XLA_FLAG_TEXT ? strlen(flag->text) : 0;
+    message value = {.bytes = room}, entry = {.bytes = room + text + FLAG_BYTES};
+    if (flag->kind == TRD__XLA_FLAG_TEXT)
+        put_text(&value, FLAG_TEXT, flag->text);
+    else
+        put_number(&value, fields[flag->kind], flag->number);
+    put_text(&entry, MAP_KEY, flag->name);
+    put_message(&entry, MAP_VALUE, &value);
+    put_message(options, OPTIONS_FLAGS, &entry);
+}
+
+static size_t flag_bytes(const trd__xla_flag *flag)
+{
+    return FLAG_BYTES + strlen(flag->name) + (flag->text ? strlen(flag->text) : 0);
+}
+
 /* Partition i runs on device i of the mesh. */
 static void put_assignment(message *assignment, const trd__pjrt_client *c)
 {
@@ -72,15 +103,39 @@ static void put_all(message *options, message *build, message *assignment, const
     put_message(options, OPTIONS_BUILD, build);
 }
 
-trd_status trd__pjrt_compile_options(const trd__pjrt_client *c, unsigned char **bytes, size_t *size)
+/* The client's flags, and those that make XLA write what it makes of the program into a folder. */
+static int gather_flags(const trd__pjrt_client *c, const char *dump_folder, trd__xla_flag *flags)
 {
-    size_t room = FIXED_BYTES + (size_t)c->mesh_count * DEVICE_BYTES;
-    unsigned char *all = trd__alloc(3, room);
+    int count = 0;
+    while (count < c->flags.count) {
+        flags[count] = c->flags.flags[count];
+        count++;
+    }
+    if (!dump_folder) return count;
+    flags[count++] = (trd__xla_flag){.name = "xla_dump_to", .kind = TRD__XLA_FLAG_TEXT, .text = dump_folder};
+    flags[count++] = (trd__xla_flag){.name = "xla_dump_hlo_as_text", .kind = TRD__XLA_FLAG_BOOL, .number = 1};
+    return count;
+}
+
+trd_status trd__pjrt_compile_options(const trd__pjrt_client *c, const char *dump_folder,
+                                     unsigned char **bytes, size_t *size)
+{
+    enum { DUMP_FLAGS = 2, PARTS = 4 };
     *bytes = NULL;
-    if (!all) return TRD_NO_MEMORY;
-    message options = {.bytes = all}, build = {.bytes = all + room}, assignment = {.bytes = all + 2 * room};
-    put_all(&options, &build, &assignment, c);
-    *bytes = all;
-    *size = options.size;
-    return TRD_OK;
+    trd__xla_flag *flags = trd__alloc((size_t)c->flags.count + DUMP_FLAGS, sizeof *flags);
+    if (!flags) return TRD_NO_MEMORY;
+    int count = gather_flags(c, dump_folder, flags);
+    size_t room = FIXED_BYTES + (size_t)c->mesh_count * DEVICE_BYTES;
+    for (int i = 0; i < count; i++) room += 2 * flag_bytes(&flags[i]);
+    unsigned char *all = trd__alloc(PARTS, room);
+    if (all) {
+        message options = {.bytes = all}, build = {.bytes = all + room},
+                assignment = {.bytes = all + 2 * room};
+        put_all(&options, &build, &assignment, c);
+        for (int i = 0; i < count; i++) put_flag(&options, &flags[i], all + 3 * room);
+        *bytes = all;
+        *size = options.size;
+    }
+    trd__free(flags);
+    return all ? TRD_OK : TRD_NO_MEMORY;
 }

@@ -29,12 +29,12 @@ static trd_status keep_slots(const trd__placement *placement, trd__executable *e
     return TRD_OK;
 }
 
-static trd_status compile(const trd__pjrt_client *c, trd__executable *e)
+static trd_status compile(const trd__pjrt_client *c, const char *dump_folder, trd__executable *e)
 {
     unsigned char *options;
     size_t options_size;
     static const char format[] = "mlir";
-    TRD_TRY(trd__pjrt_compile_options(c, &options, &options_size));
+    TRD_TRY(trd__pjrt_compile_options(c, dump_folder, &options, &options_size));
     PJRT_Program code = TRD__PJRT(PJRT_Program, .code = e->module.text, .code_size = e->module.bytes,
                                   .format = format, .format_size = sizeof format - 1);
     PJRT_Client_Compile_Args compile =
@@ -46,17 +46,18 @@ static trd_status compile(const trd__pjrt_client *c, trd__executable *e)
     return status;
 }
 
-/* From the cache, or compiled and put there. A cache that fails costs a warning. */
-static trd_status load(const trd__pjrt_backend *backend, trd__executable *e)
+/* From the cache, or compiled and put there. A cache that fails costs a warning. What is dumped must be
+ * compiled. */
+static trd_status load(const trd__pjrt_backend *backend, const char *dump_folder, trd__executable *e)
 {
     const trd__pjrt_client *c = &backend->client;
     const char *folder = backend->cache_directory;
-    if (!folder) return compile(c, e);
+    if (!folder || dump_folder) return compile(c, dump_folder, e);
     if (trd__pjrt_cache_load(c, folder, &e->module, &e->loaded))
         trd__log(&backend->log, TRD_LOG_WARNING, "%s is compiled anew: %s", e->name, trd_error_message());
     e->from_cache = e->loaded != NULL;
     if (e->loaded) return TRD_OK;
-    TRD_TRY(compile(c, e));
+    TRD_TRY(compile(c, NULL, e));
     trd_status status = trd__pjrt_cache_save(c, folder, &e->module, e->loaded);
     if (status && status != TRD_UNSUPPORTED)
         trd__log(&backend->log, TRD_LOG_WARNING, "%s is not kept: %s", e->name, trd_error_message());
@@ -99,7 +100,8 @@ static trd_status make_lists(trd__executable *e, int devices)
     return e->done ? TRD_OK : TRD_NO_MEMORY;
 }
 
-static trd_status fill(const trd__pjrt_backend *backend, const trd__program *program, trd__executable *e)
+static trd_status fill(const trd__pjrt_backend *backend, const trd__program *program, const char *dump_folder,
+                       trd__executable *e)
 {
     const trd__pjrt_client *c = &backend->client;
     e->arena = trd__arena_create();
@@ -114,7 +116,7 @@ static trd_status fill(const trd__pjrt_backend *backend, const trd__program *pro
     e->report.fingerprint =
         trd__checksum_more(trd__checksum(e->module.text, e->module.bytes), c->version, strlen(c->version));
     TRD_TRY(make_lists(e, c->device_count));
-    TRD_TRY(load(backend, e));
+    TRD_TRY(load(backend, dump_folder, e));
     TRD_TRY(ask_memory(c, e));
     trd__free(e->module.text);
     e->module.text = NULL;
@@ -129,12 +131,12 @@ static trd_status fill(const trd__pjrt_backend *backend, const trd__program *pro
 }
 
 trd_status trd__pjrt_compile(const trd__pjrt_backend *backend, const trd__program *program,
-                             trd__executable **executable)
+                             const char *dump_folder, trd__executable **executable)
 {
     *executable = NULL;
     trd__executable *e = trd__calloc(1, sizeof *e);
     if (!e) return TRD_NO_MEMORY;
-    trd_status status = fill(backend, program, e);
+    trd_status status = fill(backend, program, dump_folder, e);
     if (status) {
         trd__pjrt_executable_free(&backend->client, e);
         return trd__fail_in(status, "compile of \"%s\"", program->name);
@@ -170,9 +172,23 @@ static trd_status bind_arguments(const trd__pjrt_backend *backend, trd__executab
     return TRD_OK;
 }
 
+/* What the run replaces without reading goes first, so that old and new contents need not fit at once. Queued
+ * runs hold the buffers that they use. */
+static void drop_overwritten(const trd__pjrt_client *c, const trd__executable *e, trd__set *const *sets)
+{
+    for (int i = 0; i < e->module.result_count; i++) {
+        const trd__pjrt_binding *to = &e->module.results[i];
+        if (e->slots[to->slot].access != TRD__WRITE) continue;
+        PJRT_Buffer **buffers = trd__pjrt_set_buffers(c, (const trd__pjrt_set *)sets[to->slot], to->entry);
+        trd__pjrt_parts_free(c, buffers);
+        for (int d = 0; d < c->device_count; d++) buffers[d] = NULL;
+    }
+}
+
 trd_status trd__pjrt_dispatch(const trd__pjrt_backend *backend, trd__executable *e, trd__set *const *sets)
 {
     const trd__pjrt_client *c = &backend->client;
+    drop_overwritten(c, e, sets);
     TRD_TRY(bind_arguments(backend, e, sets));
     PJRT_ExecuteOptions options = TRD__PJRT(PJRT_ExecuteOptions);
     PJRT_LoadedExecutable_Execute_Args execute =

@@ -71,7 +71,7 @@ static inline PJRT_Buffer **trd__pjrt_set_buffers(const trd__pjrt_client *client
 }
 
 trd_status trd__pjrt_compile(const trd__pjrt_backend *backend, const trd__program *program,
-                             trd__executable **executable);
+                             const char *dump_folder, trd__executable **executable);
 void trd__pjrt_executable_free(const trd__pjrt_client *client,
                                trd__executable *executable); /* NULL is fine */
 
@@ -80,7 +80,9 @@ void trd__pjrt_executable_free(const trd__pjrt_client *client,
 trd_status trd__pjrt_dispatch(const trd__pjrt_backend *backend, trd__executable *executable,
                               trd__set *const *sets);
 
-/* A serialized CompileOptionsProto for the client's devices; the caller frees bytes. */
-trd_status trd__pjrt_compile_options(const trd__pjrt_client *client, unsigned char **bytes, size_t *size);
+/* A serialized CompileOptionsProto for the client's devices, with its flags; the caller frees bytes.
+ * dump_folder: where XLA writes what it makes of the program, NULL: nowhere. */
+trd_status trd__pjrt_compile_options(const trd__pjrt_client *client, const char *dump_folder,
+                                     unsigned char **bytes, size_t *size);
 
 #endif
