@@ -145,17 +145,10 @@ static trd_status copy_list(trd__arena *arena, const char *const **list, int cou
 static trd_status copy_options(trd_engine *engine)
 {
     trd_engine_options *o = &engine->options;
-    const char **texts[] = {&o->model_name,
-                            &o->load_parameters_path,
-                            &o->optimizer.type,
-                            &o->backend,
-                            &o->compile_cache_directory,
-                            &o->plugin_path,
-                            &o->compile_flags,
-                            &o->checkpoint_directory,
-                            &o->metrics_prefix,
-                            &o->fingerprint,
-                            &o->profiler.directory};
+    const char **texts[] = {&o->model_name,    &o->load_parameters_path,    &o->optimizer.type,
+                            &o->backend,       &o->compile_cache_directory, &o->plugin_path,
+                            &o->compile_flags, &o->checkpoint_directory,    &o->metrics_prefix,
+                            &o->fingerprint,   &o->profiler.directory};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TRD_TRY(copy_text(engine->arena, texts[i]));
     size_t sinks = (size_t)o->sink_count;
     TRD_TRY(copy_list(engine->arena, &o->optimizer.mask, o->optimizer.mask_count));

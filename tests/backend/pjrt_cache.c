@@ -57,6 +57,51 @@ static log_counts run(const char *folder, double step)
     return counts;
 }
 
+/* The least program. */
+static trd_status compile(const char *flags, const char *dump_folder)
+{
+    trd__backend *backend;
+    trd__executable *executable = NULL;
+    trd__backend_options options = {.name = "pjrt", .compile_flags = flags};
+    TRD_TRY(trd__backend_create(&options, &backend));
+    trd__program *p;
+    assert_int_equal(trd__program_create("one", &p), TRD_OK);
+    trd__entry entry = test_entry("n", TRD_F32, TRD__SHAPE(3));
+    int slot = trd__program_slot(p, "state", TRD__WRITE, &entry, 1);
+    trd__program_output(p, slot, 0, trd_constant_fill(p->builder, TRD_F32, TRD__SHAPE(3), 1));
+    trd_status status =
+        backend->table->compile(backend, p, &(trd__compile_options){.dump_folder = dump_folder}, &executable);
+    backend->table->executable_free(backend, executable);
+    trd__program_free(p);
+    trd__backend_free(backend);
+    return status;
+}
+
+static bool holds(const char *folder, const char *part)
+{
+    bool found = false;
+    DIR *listing = opendir(folder);
+    assert_non_null(listing);
+    for (struct dirent *e; (e = readdir(listing));) found = found || strstr(e->d_name, part);
+    closedir(listing);
+    return found;
+}
+
+/* XLA itself must take each kind of value, and say so where it has no such flag. */
+static void passes_flags(void **state)
+{
+    if (!getenv("PJRT_PLUGIN_LIBRARY_PATH")) skip();
+    const char *folder = scratch_path(*state, "dump");
+    if (compile("--xla_cpu_enable_fast_math=false --xla_cpu_prefer_vector_width=256 --xla_cpu_max_isa=AVX2",
+                folder))
+        fail_msg("%s", trd_error_message());
+    assert_true(holds(folder, ".one.cpu_after_optimizations.txt"));
+    assert_int_not_equal(compile("--xla_tpu_scoped_vmem_limit_kib=1", NULL), TRD_OK);
+    assert_non_null(strstr(trd_error_message(), "compile of \"one\": XLA: "));
+    assert_non_null(strstr(trd_error_message(), "xla_tpu_scoped_vmem_limit_kib"));
+    assert_int_equal(compile("--xla_no_such_flag", NULL), TRD_INVALID_ARGUMENT);
+}
+
 static void expect(log_counts found, int compiled, int loaded)
 {
     assert_int_equal(found.compiled, compiled);
@@ -105,6 +150,6 @@ static void compiles_once(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(compiles_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(compiles_once), cmocka_unit_test(passes_flags)};
     return cmocka_run_group_tests_name("backend/pjrt_cache", tests, scratch_create, scratch_remove);
 }

@@ -104,6 +104,32 @@ static void writes_compile_options(void **state)
                    sizeof expected_on_two);
 }
 
+/* The map of flags, behind the build options. */
+static void writes_flags(void **state)
+{
+    (void)state;
+    static const unsigned char expected[] = {
+        0x3a, 8,  0x0a, 2, 'o', 'n', 0x12, 2, 0x10, 1,             /* 2: bool */
+        0x3a, 9,  0x0a, 2, 'n', 'r', 0x12, 3, 0x18, 172, 2,        /* 3: int64 */
+        0x3a, 10, 0x0a, 2, 't', 'o', 0x12, 4, 0x0a, 2,   '/', 'x', /* 1: string */
+    };
+    trd__pjrt_device device = {.id = 1};
+    trd__xla_flag flags[] = {{.name = "on", .kind = TRD__XLA_FLAG_BOOL, .number = 1},
+                             {.name = "nr", .kind = TRD__XLA_FLAG_INT, .number = 300},
+                             {.name = "to", .kind = TRD__XLA_FLAG_TEXT, .text = "/x"}};
+    trd__pjrt_client client = {.mesh = &device, .mesh_count = 1};
+    unsigned char *without, *with;
+    size_t less, size;
+    assert_int_equal(trd__pjrt_compile_options(&client, NULL, &without, &less), TRD_OK);
+    client.flags = (trd__xla_flags){flags, 3};
+    assert_int_equal(trd__pjrt_compile_options(&client, NULL, &with, &size), TRD_OK);
+    assert_int_equal(size, less + sizeof expected);
+    assert_memory_equal(with, without, less);
+    assert_memory_equal(with + less, expected, sizeof expected);
+    trd__free(with);
+    trd__free(without);
+}
+
 static void opens_again_and_again(void **state)
 {
     (void)state;
@@ -123,9 +149,11 @@ static void opens_again_and_again(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_what_is_no_plugin), cmocka_unit_test(refuses_a_broken_plugin),
-        cmocka_unit_test(refuses_a_mesh_without_devices), cmocka_unit_test(writes_compile_options),
-        cmocka_unit_test(opens_again_and_again)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refuses_what_is_no_plugin),
+                                       cmocka_unit_test(refuses_a_broken_plugin),
+                                       cmocka_unit_test(refuses_a_mesh_without_devices),
+                                       cmocka_unit_test(writes_compile_options),
+                                       cmocka_unit_test(writes_flags),
+                                       cmocka_unit_test(opens_again_and_again)};
     return cmocka_run_group_tests_name("backend/pjrt_plugin", tests, NULL, NULL);
 }

@@ -17,13 +17,6 @@ static const struct {
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
-const char *trd__xla_flag_name(int i, trd__xla_flag_kind *kind)
-{
-    if (i >= KNOWN) return NULL;
-    *kind = known[i].kind;
-    return known[i].name;
-}
-
 static int find(const char *name)
 {
     int i = 0;
@@ -37,8 +30,8 @@ static trd_status unknown(const char *name)
     for (int i = 0; i < KNOWN; i++) names[i] = known[i].name;
     const char *nearest = trd__nearest(name, names, KNOWN);
     return trd__fail(TRD_INVALID_ARGUMENT,
-                     "compile_xla_flags: unknown flag \"%s\"%s%s%s; docs/xla.md lists the known ones", name,
-                     nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+                     "compile_xla_flags: unknown flag \"%s\"; %s%s%sdocs/xla.md lists the known ones", name,
+                     nearest ? "did you mean \"" : "", nearest ? nearest : "", nearest ? "\"? " : "");
 }
 
 static trd_status wrong(const trd__xla_flag *flag, const char *expected, const char *value)

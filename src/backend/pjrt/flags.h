@@ -29,7 +29,5 @@ typedef struct trd__xla_flags {
 /* Reads "--name=value --name=value ..."; a bool may leave "=true" out. All of it lives in the arena; text
  * NULL or empty: none. An unknown name is TRD_INVALID_ARGUMENT and tells the nearest known one. */
 trd_status trd__xla_flags_parse(trd__arena *arena, const char *text, trd__xla_flags *flags);
-/* NULL behind the last one: for tests. */
-const char *trd__xla_flag_name(int i, trd__xla_flag_kind *kind);
 
 #endif
