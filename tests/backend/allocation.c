@@ -13,7 +13,15 @@
 #include "support/failing_heap.h"
 #include "support/program.h"
 
-enum { VOCABULARY = 50, ROWS = 64, COLUMNS = 1024 };
+enum { VOCABULARY = 50, ROWS = 64, COLUMNS = 1024, LAYERS = 3 };
+
+/* Both matrices are too large for one thread. */
+static void layer(trd_builder *b, const trd_iteration *in, trd_value *out, void *user)
+{
+    (void)user;
+    out[0] = trd_mul(b, trd_rms_norm(b, in->carries[0], in->stacked[0], 1e-6), in->shared[0]);
+    out[1] = in->carries[0];
+}
 
 static trd__program *step_program(void)
 {
@@ -29,6 +37,19 @@ static trd__program *step_program(void)
     trd_value ids = trd__program_input(p, in, 0), table = trd__program_input(p, slot, 0);
     trd_value scale = trd__program_input(p, slot, 1);
     trd_value x = trd_rms_norm(b, trd_gather_rows(b, table, ids), scale, 1e-6);
+    trd_value scales = trd_broadcast(b, scale, TRD__SHAPE(LAYERS, COLUMNS)), looped[2];
+    trd_repeat(b,
+               &(trd_repeat_options){.count = LAYERS,
+                                     .carries = &x,
+                                     .carry_count = 1,
+                                     .shared = &scale,
+                                     .shared_count = 1,
+                                     .stacked = &scales,
+                                     .stacked_count = 1,
+                                     .made_count = 1,
+                                     .body = layer},
+               looped);
+    x = trd_add(b, looped[0], trd_reduce_sum(b, looped[1], 1, false, TRD_F32));
     trd_value y = trd_mul(b, trd_sigmoid(b, x), trd_broadcast(b, scale, TRD__SHAPE(ROWS, COLUMNS)));
     trd__program_output(p, slot, 0, trd_accumulate(b, table, trd_scatter_add_rows(b, ids, y, VOCABULARY)));
     trd__program_output(p, slot, 1, trd_reduce_sum(b, y, 1, false, TRD_F32));
