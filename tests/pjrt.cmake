@@ -26,6 +26,8 @@ if(TRD_PJRT)
 endif()
 if(TRD_PJRT_RUNS)
   set_tests_properties(backend/pjrt_plugin backend/pjrt_cache backend/pjrt_mesh PROPERTIES ENVIRONMENT PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN})
+  set_tests_properties(engine/pjrt_mesh engine/pjrt_deferred PROPERTIES
+    ENVIRONMENT "TRD_TEST_CACHE=${CMAKE_BINARY_DIR}/pjrt-cache;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
 endif()
 # The op cases have a mode of their own.
 set(TRD_PJRT_OPS leaf unary binary compare reduce shape index matmul accumulate rms_norm swiglu rope dropout attention
