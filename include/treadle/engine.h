@@ -93,6 +93,11 @@ typedef struct trd_mesh_options {
     trd_indivisible_batch indivisible_batch; /* rows that data x fsdp does not divide */
     bool defer_grad_reduction;               /* gradients are summed over data once, by the update */
     bool shard_optimizer_over_data;          /* optimizer state is split over data, too */
+    /* Of a mesh over several processes, each of which is given the same batches: */
+    int processes;                   /* how many there are; 0 or 1: one */
+    int process;                     /* which this is, from 0; only 0 may write checkpoints */
+    const char *coordinator_address; /* where they find one another, docs/meshes.md has the form; NULL: the
+                                        backend's devices know one another */
 } trd_mesh_options;
 /* Bits that products of float32 keep on devices that choose: a CPU always keeps all. */
 typedef enum trd_matmul_precision {

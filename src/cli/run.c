@@ -180,6 +180,7 @@ static trd_status compare_vocabularies(cli_run *run)
 
 trd_status cli_run_engine(cli_run *run, bool with_sinks)
 {
+    with_sinks = with_sinks && run->options.mesh.process == 0; /* of several processes one writes */
     run->options.read_only_checkpoints = !with_sinks;
     trd_metric_sink sinks[MOST_SINKS] = {0};
     int count = 0;

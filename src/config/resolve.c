@@ -177,6 +177,9 @@ static trd_status fill_mesh(trd_config *config)
         .rules = rules,
         .rule_count = count,
         .shard_mode = (trd_shard_mode)choice_of("shard_mode", v->shard_mode),
+        .processes = (int)v->num_processes,
+        .process = (int)v->process_id,
+        .coordinator_address = *v->coordinator_address ? v->coordinator_address : NULL,
         .indivisible_batch = (trd_indivisible_batch)choice_of("indivisible_batch", v->indivisible_batch),
         .defer_grad_reduction = v->defer_grad_reduction,
         .shard_optimizer_over_data = v->shard_optimizer_over_data};

@@ -260,6 +260,9 @@ static trd_status create_core(trd_engine *engine, bool with_state)
                                     .cache_directory = o->compile_cache_directory,
                                     .threads = o->num_threads,
                                     .placement = trd__mesh_placement(engine),
+                                    .processes = o->mesh.processes,
+                                    .process = o->mesh.process,
+                                    .coordinator_address = o->mesh.coordinator_address,
                                     .log = o->log,
                                     .recorder = trd__profiler_recorder(engine)};
     if (!engine->model) TRD_TRY(trd__weights_load_model(engine));

@@ -155,9 +155,32 @@ static trd_status check_rows(trd_engine *engine)
     return TRD_OK;
 }
 
+/* Each process must hold all of the state, which is saved and read without asking the others. */
+static trd_status check_processes(const trd_engine *engine)
+{
+    const trd_mesh_options *mesh = &engine->options.mesh;
+    if (mesh->processes <= 1) return TRD_OK;
+    if (mesh->process < 0 || mesh->process >= mesh->processes)
+        return trd__fail(TRD_INVALID_ARGUMENT, "process_id: expected 0 to %d (num_processes - 1), found %d",
+                         mesh->processes - 1, mesh->process);
+    for (int a = TRD__MESH_DATA + 1; a < TRD__MESH_AXIS_COUNT; a++)
+        if (engine->placement.hosts[a] > 1)
+            return trd__fail(TRD_UNSUPPORTED,
+                             "dcn_%s_parallelism: only the data axis may lie between processes, so that each "
+                             "holds all of the state; found %lld; use dcn_data_parallelism",
+                             trd__mesh_axis_name((trd__mesh_axis)a), (long long)engine->placement.hosts[a]);
+    if (mesh->shard_optimizer_over_data || mesh->defer_grad_reduction)
+        return trd__fail(TRD_UNSUPPORTED,
+                         "%s: with several processes it would leave state on other hosts, which a checkpoint "
+                         "could not hold; expected false",
+                         mesh->defer_grad_reduction ? "defer_grad_reduction" : "shard_optimizer_over_data");
+    return TRD_OK;
+}
+
 trd_status trd__mesh_build(trd_engine *engine)
 {
     TRD_TRY(set_sizes(engine));
+    TRD_TRY(check_processes(engine));
     TRD_TRY(merge_rules(engine));
     engine->placement.explicit_mode = engine->options.mesh.shard_mode == TRD_SHARD_EXPLICIT;
     if (engine->placement.size[TRD__MESH_EXPERT] > 1)

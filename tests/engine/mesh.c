@@ -68,6 +68,23 @@ static void bad_meshes_are_refused(void **state)
 }
 
 /* The backend says so; a plan is made all the same. */
+static void processes_hold_all_of_the_state(void **state)
+{
+    (void)state;
+    warnings w;
+    trd_engine_options o = mesh_options(4, 1, 1, &w);
+    o.mesh.processes = 2;
+    refused(&o, "backend cpu runs in one process, num_processes is 2");
+    o.mesh.process = 2;
+    refused(&o, "process_id: expected 0 to 1 (num_processes - 1), found 2");
+    o.mesh.process = 1;
+    o.mesh.dcn.fsdp = 2;
+    refused(&o, "dcn_fsdp_parallelism: only the data axis may lie between processes");
+    o.mesh.dcn = (trd_mesh_axes){.data = 2};
+    o.mesh.shard_optimizer_over_data = true;
+    refused(&o, "shard_optimizer_over_data: with several processes it would leave state on other hosts");
+}
+
 static void one_device_is_no_mesh(void **state)
 {
     (void)state;
@@ -282,13 +299,10 @@ static void losses_have_to_be_sums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_meshes_are_refused),
-        cmocka_unit_test(one_device_is_no_mesh),
-        cmocka_unit_test(indivisible_batches_may_be_replicated),
-        cmocka_unit_test(plans_are_of_each_device),
-        cmocka_unit_test(what_cannot_be_split_is_said),
-        cmocka_unit_test(deferral_is_switched_off),
-        cmocka_unit_test(deferred_programs_work_on_local_rows),
+        cmocka_unit_test(bad_meshes_are_refused),   cmocka_unit_test(processes_hold_all_of_the_state),
+        cmocka_unit_test(one_device_is_no_mesh),    cmocka_unit_test(indivisible_batches_may_be_replicated),
+        cmocka_unit_test(plans_are_of_each_device), cmocka_unit_test(what_cannot_be_split_is_said),
+        cmocka_unit_test(deferral_is_switched_off), cmocka_unit_test(deferred_programs_work_on_local_rows),
         cmocka_unit_test(losses_have_to_be_sums),
     };
     return cmocka_run_group_tests_name("engine/mesh", tests, NULL, NULL);

@@ -59,6 +59,11 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
         return trd__fail(TRD_UNSUPPORTED,
                          "backend cpu: has 1 device, the mesh has %lld; set backend: pjrt (docs/meshes.md)",
                          (long long)trd__mesh_devices(options->placement));
+    if (options->processes > 1)
+        return trd__fail(TRD_UNSUPPORTED,
+                         "backend cpu runs in one process, num_processes is %d; set backend=pjrt "
+                         "(docs/meshes.md)",
+                         options->processes);
     trd__isa isa;
     TRD_TRY(choose_isa(options->cpu_isa, &isa));
     trd__cpu_backend *cpu = trd__calloc(1, sizeof *cpu);

@@ -108,7 +108,12 @@ static trd_status create(trd__pjrt_client *c, const trd__backend_options *option
         values[args.num_options++] = number("num_nodes", options->processes);
         trd__pjrt_exchange_serve(c->exchange, &args);
     }
-    TRD_TRY(trd__pjrt_check(c->api, c->api->PJRT_Client_Create(&args), "backend pjrt: creating a client"));
+    trd_status status =
+        trd__pjrt_check(c->api, c->api->PJRT_Client_Create(&args), "backend pjrt: creating a client");
+    if (status && c->exchange)
+        return trd__fail_in(status, "process %d of %d (not every plugin takes part in a mesh over processes)",
+                            options->process, options->processes);
+    TRD_TRY(status);
     c->client = args.client;
     return describe(c);
 }
@@ -126,7 +131,7 @@ static void destroy(trd__pjrt_client *c)
 static trd_status fill(trd__pjrt_client *c, const trd__backend_options *options,
                        const trd__placement *placement)
 {
-    if (options->processes > 1)
+    if (options->processes > 1 && options->coordinator_address)
         TRD_TRY(trd__exchange_open(options->coordinator_address, options->process, &c->exchange));
     TRD_TRY(create(c, options, 0));
     if (c->is_host && trd__mesh_devices(placement) > 1) {
