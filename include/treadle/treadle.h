@@ -10,6 +10,7 @@
 #include <treadle/graph.h>
 #include <treadle/log.h>
 #include <treadle/loss.h>
+#include <treadle/mesh.h>
 #include <treadle/metrics.h>
 #include <treadle/model.h>
 #include <treadle/ops.h>
