@@ -193,14 +193,14 @@ typedef struct trd_repeat_options {
     int64_t count;            /* iterations, at least 1 */
     bool reverse;             /* from row count - 1 down to row 0 */
     const trd_value *carries; /* handed from iteration to iteration, of any dtype */
-    int carry_count;
-    const trd_value *shared;
-    int shared_count;
+    int carry_count;          /* of carries */
+    const trd_value *shared;  /* the same in every iteration */
+    int shared_count;         /* of shared */
     const trd_value *stacked; /* (count, ...) each */
-    int stacked_count;
-    int made_count; /* results of every iteration that are stacked */
-    trd_repeat_body body;
-    void *user; /* handed to body */
+    int stacked_count;        /* of stacked */
+    int made_count;           /* results of every iteration that are stacked */
+    trd_repeat_body body;     /* builds one iteration */
+    void *user;               /* handed to body */
 } trd_repeat_options;
 /* Runs the body count times, the layers of a model for example: one node, whatever count is. results: the
  * carries after the last iteration, then made_count values (count, ...), row i made by iteration i.
