@@ -6,10 +6,20 @@
 #include "base/log.h"
 #include "graph/passes.h"
 
+/* One loop runs at a time: a repeat in a repeat has to lie in an unrolled one. */
+static bool is_innermost(const trd_node *n)
+{
+    const trd_graph *body = &n->bodies[0]->builder->graph;
+    for (int i = 0; i < body->node_count; i++)
+        if (body->nodes[i]->body_count) return false;
+    return true;
+}
+
 static bool has_kernel(const trd_node *n, void *user)
 {
     const trd__cpu_info *info = user;
-    if (n->op == &trd__op_input || n->op == &trd__op_copy || n->op == &trd__op_repeat) return true;
+    if (n->op == &trd__op_input || n->op == &trd__op_copy) return true;
+    if (n->op == &trd__op_repeat) return is_innermost(n);
     return trd__cpu_choose(n, info) != NULL;
 }
 
