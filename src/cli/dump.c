@@ -14,18 +14,20 @@
 #include "engine/visit.h"
 #include "graph/passes.h"
 
-static trd_status print_graph(const trd__program *program, const trd_engine_options *options)
+static trd_status print_graph(const trd__program *program, const trd__placement *placement,
+                              const trd_engine_options *options)
 {
-    (void)options;
+    (void)placement, (void)options;
     trd__program_print(program, stdout);
     return TRD_OK;
 }
 
-static trd_status print_stablehlo(const trd__program *program, const trd_engine_options *options)
+static trd_status print_stablehlo(const trd__program *program, const trd__placement *placement,
+                                  const trd_engine_options *options)
 {
     (void)options;
     trd__pjrt_module module;
-    TRD_TRY(trd__pjrt_lower(program, NULL, &module));
+    TRD_TRY(trd__pjrt_lower(program, placement, &module));
     fwrite(module.text, 1, module.bytes, stdout);
     trd__pjrt_module_free(&module);
     return TRD_OK;
@@ -58,10 +60,14 @@ static trd_status print_optimized(const char *folder)
     return status;
 }
 
-static trd_status compile_into(const trd__program *program, const trd_engine_options *o, const char *folder)
+static trd_status compile_into(const trd__program *program, const trd__placement *placement,
+                               const trd_engine_options *o, const char *folder)
 {
-    const trd__backend_options options = {
-        .name = "pjrt", .plugin_path = o->plugin_path, .compile_flags = o->compile_flags, .log = o->log};
+    const trd__backend_options options = {.name = "pjrt",
+                                          .plugin_path = o->plugin_path,
+                                          .compile_flags = o->compile_flags,
+                                          .placement = placement,
+                                          .log = o->log};
     trd__backend *backend;
     trd__executable *executable;
     TRD_TRY(trd__backend_create(&options, &backend));
@@ -72,7 +78,8 @@ static trd_status compile_into(const trd__program *program, const trd_engine_opt
     return status;
 }
 
-static trd_status print_hlo(const trd__program *program, const trd_engine_options *options)
+static trd_status print_hlo(const trd__program *program, const trd__placement *placement,
+                            const trd_engine_options *options)
 {
     const char *temporary = getenv("TMPDIR");
     char *folder = trd__path_join(temporary && *temporary ? temporary : "/tmp", "treadle-dump-XXXXXX");
@@ -80,7 +87,7 @@ static trd_status print_hlo(const trd__program *program, const trd_engine_option
     trd_status status = TRD_OK;
     if (!mkdtemp(folder)) status = trd__fail(TRD_IO, "making the folder %s: %s", folder, strerror(errno));
     if (!status) {
-        status = compile_into(program, options, folder);
+        status = compile_into(program, placement, options, folder);
         if (!status) status = print_optimized(folder);
         trd_status removed = trd__remove_tree(folder);
         if (!status) status = removed;
@@ -89,7 +96,8 @@ static trd_status print_hlo(const trd__program *program, const trd_engine_option
     return status;
 }
 
-typedef trd_status printer(const trd__program *program, const trd_engine_options *options);
+typedef trd_status printer(const trd__program *program, const trd__placement *placement,
+                           const trd_engine_options *options);
 static const struct {
     const char *name;
     printer *print;
@@ -103,12 +111,12 @@ typedef struct request {
     int printed;
 } request;
 
-static trd_status visit(const trd__program *program, void *user)
+static trd_status visit(const trd__program *program, const trd__placement *placement, void *user)
 {
     request *r = user;
     if (r->program && strcmp(r->program, program->name) != 0) return TRD_OK;
     r->printed++;
-    return r->print(program, r->options);
+    return r->print(program, placement, r->options);
 }
 
 static int run(int argc, char **argv)

@@ -157,7 +157,7 @@ static trd_status finish(trd__trace *trace, trd__program_kind kind, trd__compile
     compiled->flops = trd__program_flops(program);
     compiled->flops_per_weighted_row = head_flops_per_row(program);
     if (trace->differentiated) TRD_TRY(trd__remat(program, program->builder->remat_policy));
-    if (engine->visit) return engine->visit(program, engine->visit_user);
+    if (engine->visit) return engine->visit(program, trd__mesh_placement(engine), engine->visit_user);
     if (engine->away) return TRD_OK;
     const trd__backend_table *table = engine->backend->table;
     TRD_TRY(table->compile(engine->backend, program, &(trd__compile_options){0}, &compiled->executable));

@@ -217,8 +217,9 @@ typedef struct seen {
     int64_t rows;
 } seen;
 
-static trd_status look(const trd__program *program, void *user)
+static trd_status look(const trd__program *program, const trd__placement *placement, void *user)
 {
+    assert_non_null(placement);
     seen *s = user;
     if (trd__verify(program) != TRD_OK) fail_msg("%s", trd_error_message());
     bool replicated = program->replicas > 1;
