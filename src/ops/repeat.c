@@ -244,37 +244,41 @@ static void build_body(trd_builder *b, const trd_repeat_options *o, trd__program
     trd__builder_stick(b, body->builder->status);
 }
 
-void trd_repeat(trd_builder *b, const trd_repeat_options *options, trd_value *results)
+static const trd_node *add_repeat(trd_builder *b, const trd_repeat_options *o)
 {
-    int inputs = options->carry_count + options->shared_count + options->stacked_count;
-    int outputs = options->carry_count + options->made_count;
-    for (int i = 0; i < outputs; i++) results[i] = (trd_value){NULL, 0};
-    if (b->status != TRD_OK) return;
-    if (options->count < 1 || inputs > TRD__MAX_INPUTS || outputs > TRD__MAX_RESULTS) {
+    int inputs = o->carry_count + o->shared_count + o->stacked_count,
+        results = o->carry_count + o->made_count;
+    if (b->status != TRD_OK) return NULL;
+    if (o->count < 1 || inputs > TRD__MAX_INPUTS || results > TRD__MAX_RESULTS) {
         trd_builder_fail(b, TRD_INVALID_ARGUMENT,
                          "repeat: expected at least 1 iteration, at most %d operands and %d results, found "
                          "%" PRId64 ", %d and %d",
-                         TRD__MAX_INPUTS, TRD__MAX_RESULTS, options->count, inputs, outputs);
-        return;
+                         TRD__MAX_INPUTS, TRD__MAX_RESULTS, o->count, inputs, results);
+        return NULL;
     }
     trd__program *body;
     trd_status status = trd__program_create("body", &body);
     if (status != TRD_OK) {
         trd__builder_stick(b, status);
-        return;
+        return NULL;
     }
-    build_body(b, options, body);
+    build_body(b, o, body);
     if (b->status != TRD_OK) {
         trd__program_free(body);
-        return;
+        return NULL;
     }
     trd_value operands[TRD__MAX_INPUTS];
     int count = 0;
-    for (int i = 0; i < options->carry_count; i++) operands[count++] = options->carries[i];
-    for (int i = 0; i < options->shared_count; i++) operands[count++] = options->shared[i];
-    for (int i = 0; i < options->stacked_count; i++) operands[count++] = options->stacked[i];
-    const trd_node *n = trd__repeat_add(b, options->count, options->reverse, operands, body);
-    for (int i = 0; i < outputs; i++) results[i] = trd__result(n, i);
+    for (int i = 0; i < o->carry_count; i++) operands[count++] = o->carries[i];
+    for (int i = 0; i < o->shared_count; i++) operands[count++] = o->shared[i];
+    for (int i = 0; i < o->stacked_count; i++) operands[count++] = o->stacked[i];
+    return trd__repeat_add(b, o->count, o->reverse, operands, body);
+}
+
+void trd_repeat(trd_builder *b, const trd_repeat_options *options, trd_value *results)
+{
+    const trd_node *n = add_repeat(b, options); /* results may be where the operands are */
+    for (int i = 0; i < options->carry_count + options->made_count; i++) results[i] = trd__result(n, i);
 }
 
 /* -- the definition -- */
