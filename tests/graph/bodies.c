@@ -184,13 +184,15 @@ static void expanding_unrolls(void **state)
 static void remat_computes_no_repeat_again(void **state)
 {
     (void)state;
-    trd__program *p = build_sound();
+    fault none = {.no_made = false};
+    trd_value results[2];
+    trd__program *p = build(&none, (sizes){COUNT, COUNT, false}, results);
     trd_graph *graph = &p->builder->graph;
+    trd_value last = trd_layer_boundary(p->builder, trd_square(p->builder, trd_exp(p->builder, results[0])));
     for (int i = 0; i < graph->node_count; i++) graph->nodes[i]->forward = true;
-    trd_value kept = p->outputs[0].value;
-    fixture_output(p, 2, trd_exp(p->builder, kept));
-    trd_layer_boundary(p->builder, (trd_value){graph->nodes[graph->node_count - 2], 0});
+    fixture_output(p, 0, trd_mul(p->builder, last, trd_exp(p->builder, results[0])));
     assert_int_equal(trd__remat(p, TRD__REMAT_FULL), TRD_OK);
+    assert_int_equal(count_op(p, "repeat"), 1);
     assert_int_equal(count_recomputed(p, "repeat"), 0);
     trd__program_free(p);
 }

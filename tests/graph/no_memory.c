@@ -18,7 +18,37 @@ static trd_value model(trd__program *p, trd_value w)
     return trd_sum_all(b, trd_square(b, x));
 }
 
-static trd_status rewrite(trd__program *p)
+static void body(trd_builder *b, const trd_iteration *in, trd_value *out, void *user)
+{
+    (void)user;
+    out[0] = trd_tanh(b, trd_mul(b, in->carries[0], in->stacked[0]));
+    out[1] = trd_name(b, trd_exp(b, out[0]), "made");
+}
+
+/* The rows of w one after the other, in a loop. */
+static trd_value repeated_model(trd__program *p, trd_value w)
+{
+    trd_value x = fixture_input(p, 2), results[2];
+    trd_repeat(p->builder,
+               &(trd_repeat_options){.count = 4,
+                                     .carries = &x,
+                                     .carry_count = 1,
+                                     .stacked = &w,
+                                     .stacked_count = 1,
+                                     .made_count = 1,
+                                     .body = body},
+               results);
+    trd_value made = trd_sum_all(p->builder, results[1]);
+    return trd_add(p->builder, trd_sum_all(p->builder, results[0]), made);
+}
+
+static bool keep_none(const trd_node *n, void *user)
+{
+    (void)n, (void)user;
+    return false;
+}
+
+static trd_status rewrite(trd__program *p, bool unroll)
 {
     trd__program *copy = NULL;
     TRD_TRY(trd__cse(p));
@@ -26,26 +56,34 @@ static trd_status rewrite(trd__program *p)
     TRD_TRY(trd__program_copy(p, &copy));
     trd_status status = trd__fuse_accumulate(copy);
     if (status == TRD_OK) status = trd__dce(copy);
+    if (status == TRD_OK && unroll) status = trd__expand(copy, keep_none, NULL);
     if (status == TRD_OK) status = trd__verify(copy);
     trd__program_free(copy);
     return status;
 }
 
+typedef struct subject {
+    trd__entry entries[3];
+    trd_value (*model)(trd__program *p, trd_value w);
+    bool unroll;
+} subject;
+
 /* The fixture without its assertions, which may not run while allocations fail. */
 static trd_status everything(void *context)
 {
-    const trd__entry *entries = context;
+    const subject *s = context;
+    const trd__entry *entries = s->entries;
     trd__program *p = NULL;
     TRD_TRY(trd__program_create("no memory", &p));
     trd__program_slot(p, "inputs", TRD__READ, entries, 3);
     trd__program_slot(p, "results", TRD__WRITE, entries, 3);
     trd_value w = trd__program_input(p, 0, 0);
     trd__gradient g = {.of = w, .accumulator = trd__program_input(p, 0, 1)};
-    trd_value loss = model(p, w);
+    trd_value loss = s->model(p, w);
     trd_status status = trd_builder_status(p->builder);
     if (status == TRD_OK) status = trd__autodiff(p->builder, loss, &g, 1);
     if (status == TRD_OK) trd__program_output(p, 1, 0, g.result);
-    if (status == TRD_OK) status = rewrite(p);
+    if (status == TRD_OK) status = rewrite(p, s->unroll);
     trd__program_free(p);
     return status;
 }
@@ -59,10 +97,15 @@ static void message_says_so(trd_status status)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    trd__entry entries[3] = {{.name = "a", .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4), .axes = {"embed"}},
+    subject s = {.entries = {{.name = "a", .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4), .axes = {"embed"}},
                              {.name = "b", .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4)},
-                             {.name = "c", .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4)}};
-    assert_true(heap_fail_each("graph", everything, entries, true, 1, message_says_so) >= 20);
+                             {.name = "c", .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4)}},
+                 .model = model};
+    assert_true(heap_fail_each("graph", everything, &s, true, 1, message_says_so) >= 20);
+    s.model = repeated_model;
+    assert_true(heap_fail_each("repeat", everything, &s, true, 1, message_says_so) >= 20);
+    s.unroll = true;
+    assert_true(heap_fail_each("unrolled", everything, &s, true, 1, message_says_so) >= 20);
 }
 
 int main(void)
