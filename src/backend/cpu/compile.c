@@ -37,7 +37,9 @@ static trd_status run_passes(trd__lowering *l)
 
 trd_status trd__draft_program(trd__lowering *l)
 {
+    int kept = l->graph->node_count;
     TRD_TRY(trd__normalize_outputs(l->program));
+    TRD_TRY(trd__hoist(l->program, kept)); /* a carry that is copied early may be updated in place later */
     TRD_TRY(trd__dce(l->program));
     TRD_TRY(trd__verify(l->program));
     TRD_TRY(trd__number_values(l));

@@ -21,6 +21,7 @@ typedef struct trd__storage {
     int output;          /* number of the program's output it becomes, -1 */
     trd__place output_place;
     int buffer;         /* arena buffer, -1 */
+    int row;            /* lent row it is in, -1 */
     bool placed, taken; /* place is final; a later value has taken over its buffer */
     trd__place place;
 } trd__storage;
@@ -44,6 +45,14 @@ typedef struct trd__draft {
     uint64_t bytes_read, bytes_written;
     const char *name; /* what a profile calls it */
 } trd__draft;
+
+/* A row that a body may compute in: of a stacked operand that nothing else reads once the iteration has, of a
+ * made result before it is written. */
+typedef struct trd__row {
+    trd__place place;
+    size_t bytes;
+    int last, end; /* free behind draft `last` and before draft `end` */
+} trd__row;
 
 /* A copy between storages that placement asked for. */
 typedef struct trd__copy {
@@ -70,6 +79,8 @@ struct trd__lowering {
     trd__place *entries; /* what entry regions stand for; of a body known when its draft is emitted */
     int first_entry[TRD__MAX_SLOTS]; /* number of a slot's first entry */
     int length;                      /* positions of its time */
+    trd__row *rows;                  /* lent to this body */
+    int row_count;
 };
 
 static inline int trd__value_number(const trd__lowering *l, trd_value v)
@@ -106,6 +117,7 @@ trd__draft *trd__draft_add(trd__lowering *l, const trd_node *node, int inputs,
 trd_status trd__draft_node(trd__lowering *l, const trd_node *n);   /* drafts.c: the draft of a single node */
 void trd__count_traffic(const trd__lowering *l, trd__draft *d);    /* traffic.c: its bytes read and written */
 trd_status trd__draft_repeat(trd__lowering *l, const trd_node *n); /* repeat.c: its draft and its body's */
+void trd__lend_rows(const trd__lowering *l, const trd__draft *d);  /* of what dies or is made at d */
 void trd__bind_body(const trd__lowering *l, const trd__draft *d);  /* places of what the body's entries are */
 trd_status trd__fuse(trd__lowering *l);         /* fuser.c: drafts for all nodes, in order */
 trd_status trd__place_values(trd__lowering *l); /* storage.c: liveness, in place, arena, copies */

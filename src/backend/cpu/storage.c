@@ -120,6 +120,25 @@ typedef struct plan {
     int count;
 } plan;
 
+static void assign_row(const trd__lowering *l, trd__storage *v, int row)
+{
+    v->row = row;
+    v->place = l->rows[row].place;
+    l->rows[row].last = v->last;
+}
+
+/* The smallest row that is free as long as v lives and holds it, -1: none. */
+static int find_row(const trd__lowering *l, const trd__storage *v)
+{
+    int best = -1;
+    for (int i = 0; i < l->row_count; i++) {
+        const trd__row *row = &l->rows[i];
+        if (row->last >= v->def || v->last >= row->end || row->bytes < v->bytes) continue;
+        if (best < 0 || row->bytes < l->rows[best].bytes) best = i;
+    }
+    return best;
+}
+
 /* Joins v to the buffer of a dying operand, or gives it a new one. The program's time begins at `begin`. */
 static void assign_buffer(const trd__lowering *l, int begin, plan *p, trd__storage *v)
 {
@@ -128,10 +147,20 @@ static void assign_buffer(const trd__lowering *l, int begin, plan *p, trd__stora
     for (int i = 0; i < draft->input_count; i++) {
         if (draft->inputs[i] < 0) continue;
         trd__storage *q = trd__root_of(l, draft->inputs[i]);
-        if (q->buffer < 0 || q->taken || q->last != v->def || !can_reuse(l, draft, q, v)) continue;
+        if (q->buffer < 0 && (q->row < 0 || v->last >= l->rows[q->row].end)) continue;
+        if (q->taken || q->last != v->def || !can_reuse(l, draft, q, v)) continue;
         q->taken = true;
+        if (q->row >= 0) {
+            assign_row(l, v, q->row);
+            return;
+        }
         v->buffer = q->buffer;
         p->buffers[v->buffer].last = last;
+        return;
+    }
+    int row = find_row(l, v);
+    if (row >= 0) {
+        assign_row(l, v, row);
         return;
     }
     v->buffer = p->count++;
@@ -146,7 +175,9 @@ static void assign_buffers(const trd__lowering *l, int begin, plan *p)
             int v = draft->outputs[r];
             if (v >= 0 && !l->values[v].placed) assign_buffer(l, begin, p, &l->values[v]);
         }
-        if (draft->body) assign_buffers(draft->body, begin + draft->begin, p);
+        if (!draft->body) continue;
+        trd__lend_rows(l, draft);
+        assign_buffers(draft->body, begin + draft->begin, p);
     }
 }
 

@@ -147,6 +147,7 @@ static void describe(trd__lowering *l, const trd_node *n)
                             .last = -1,
                             .output = -1,
                             .buffer = -1,
+                            .row = -1,
                             .leaf = n->op == &trd__op_input,
                             .constant = n->op == &trd__op_constant};
         size_t offset;
