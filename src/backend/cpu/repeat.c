@@ -48,11 +48,6 @@ static trd_status draft_body(const trd__lowering *l, trd__draft *d)
 trd_status trd__draft_repeat(trd__lowering *l, const trd_node *n)
 {
     const trd__repeat_attr *attr = trd__repeat_attr_of(n);
-    if (l->loop)
-        return trd__fail(
-            TRD_UNSUPPORTED,
-            "op repeat%s%s: expected no repeat in a repeat's body; the CPU runs one loop at a time",
-            n->name ? " " : "", n->name ? n->name : "");
     trd__draft *d = trd__draft_add(l, n, n->input_count, n->result_count);
     if (!d) return TRD_NO_MEMORY;
     for (int i = 0; i < n->input_count; i++) d->inputs[i] = trd__value_number(l, n->inputs[i]);
