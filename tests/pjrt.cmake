@@ -1,7 +1,7 @@
 # Tests of the backend "pjrt": its own, and tests that run once more with it as their backend. They need the plugin
 # that tools/fetch-pjrt takes, or the one that the CMake variable PJRT_PLUGIN names; without one they are skipped, and
 # where threads are checked: the plugin's own locks are not seen there.
-set(TRD_PJRT_AGAIN backend/execute engine/update engine/metrics engine/views engine/restore)
+set(TRD_PJRT_AGAIN backend/execute engine/update engine/metrics engine/views engine/restore engine/scan)
 
 find_file(PJRT_PLUGIN pjrt_c_api_cpu_plugin.so HINTS ${CMAKE_SOURCE_DIR}/.pjrt NO_DEFAULT_PATH)
 set(TRD_PJRT_RUNS OFF)

@@ -26,6 +26,8 @@ typedef enum trd__replica {
 
 /* The axis name of the first dimension of an OWN entry: always along the mesh's data axis. */
 #define TRD__AXIS_REPLICA "replica"
+/* And that of a tensor which holds the same of every layer. */
+#define TRD__AXIS_LAYERS "layers"
 
 /* One tensor of a set layout. */
 typedef struct trd__entry {

@@ -70,8 +70,10 @@ trd__sharding trd__shard(const trd__placement *placement, const trd_shape *shape
             if (strcmp(placement->rules[r].logical, axes[d]) == 0 &&
                 apply_rule(&c, shape, d, &placement->rules[r]))
                 break;
-    for (int d = 0; over_data && d < shape->rank; d++)
+    for (int d = 0; over_data && d < shape->rank; d++) {
+        if (axes[d] && strcmp(axes[d], TRD__AXIS_LAYERS) == 0) continue; /* loops go along it */
         if (split(&c, shape, d, TRD__MESH_DATA)) break;
+    }
     return c.sharding;
 }
 

@@ -48,7 +48,8 @@ int64_t trd__mesh_devices(const trd__placement *placement); /* 1 for NULL */
 /* By how many data x fsdp splits a batch; 1 for NULL. */
 int64_t trd__mesh_batch_shards(const trd__placement *placement);
 /* axes: a logical name (or NULL) for each dimension. over_data: the data axis, where it is still free, also
- * splits the first dimension that it divides (an optimizer's state that every replica would hold whole). */
+ * splits the first dimension that it divides (an optimizer's state that every replica would hold whole), but
+ * for layers, which loops go along. */
 trd__sharding trd__shard(const trd__placement *placement, const trd_shape *shape, const char *const *axes,
                          bool over_data);
 /* The shape of one device's part. */

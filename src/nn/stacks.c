@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/shape.h"
+#include "graph/program.h"
 #include "nn/model.h"
 
 static trd__stack *find(const trd_model *model, const char *layer_name)
@@ -64,7 +65,7 @@ trd_shape trd__stack_shape(const trd__stack *stack, const char **axes)
     int first = stack->layers > 0;
     trd_shape shape = {.rank = one->shape.rank + first};
     if (first) shape.dim[0] = stack->layers;
-    if (first && axes) axes[0] = "layers";
+    if (first && axes) axes[0] = TRD__AXIS_LAYERS;
     for (int axis = 0; axis < one->shape.rank; axis++) {
         shape.dim[first + axis] = one->shape.dim[axis];
         if (axes) axes[first + axis] = one->axes[axis];

@@ -55,6 +55,7 @@ static void over_data_takes_the_first_that_divides(void **state)
     expect_part(part(TRD__SHAPE(9, 8), "embed", NULL, true), 3, 4);
     expect_part(part(TRD__SHAPE(9, 7), "embed", NULL, true), 3, 7);
     expect_part(part(TRD__SHAPE(12, 8), "batch", NULL, true), 2, 8); /* data is in use */
+    expect_part(part(TRD__SHAPE(4, 8), "layers", NULL, true), 4, 4);
 }
 
 /* Every element has exactly one place among the parts of devices that differ in the axes used. */
