@@ -61,7 +61,8 @@ typedef struct session {
     const parity_case *c;
     const tolerances *limits;
     trd_dtype dtype;
-    const char *backend, *plugin_path; /* NULL: chosen */
+    const char *backend, *plugin_path, *cache; /* NULL: chosen; nowhere */
+    trd_mesh_options mesh;
     bool scan;
     int threads;
 } session;
@@ -91,7 +92,9 @@ static trd_status open_engine(const session *s, const parity_run *run, trd_engin
     o.length = s->c->length;
     o.backend = s->backend;
     o.plugin_path = s->plugin_path;
+    o.compile_cache_directory = s->cache;
     o.scan_layers = s->scan;
+    o.mesh = s->mesh;
     o.matmul_precision = TRD_MATMUL_HIGHEST;
     o.num_threads = s->threads;
     o.steps = run->step_count;
@@ -342,17 +345,43 @@ static int run_case(session *s, bool json)
     return all ? CLI_DONE : CLI_FAILED;
 }
 
+/* "data=2,fsdp=2". A case has few rows: what does not divide is done by several devices. */
+static bool parse_mesh(const char *text, trd_mesh_options *mesh)
+{
+    const struct {
+        const char *name;
+        int *size;
+    } axes[] = {{"data", &mesh->ici.data}, {"fsdp", &mesh->ici.fsdp}, {"tensor", &mesh->ici.tensor}};
+    mesh->indivisible_batch = TRD_INDIVISIBLE_REPLICATE;
+    for (const char *at = text; at;) {
+        size_t i = 0, length = strcspn(at, "=");
+        while (i < sizeof axes / sizeof *axes &&
+               (strlen(axes[i].name) != length || strncmp(axes[i].name, at, length) != 0))
+            i++;
+        if (i == sizeof axes / sizeof *axes || !at[length]) return false;
+        char *end;
+        long size = strtol(at + length + 1, &end, 10);
+        if (end == at + length + 1 || size < 1 || size > 1024 || (*end && *end != ',')) return false;
+        *axes[i].size = (int)size;
+        at = *end ? end + 1 : NULL;
+    }
+    return true;
+}
+
 static int run(int argc, char **argv)
 {
-    bool json = false, scan = false;
-    const char *dtype = "float32", *backend = NULL, *plugin_path = NULL;
+    bool json = false, scan = false, explicit_mode = false;
+    const char *dtype = "float32", *backend = NULL, *plugin_path = NULL, *cache = NULL, *mesh = NULL;
     int64_t threads = 0;
     const cli_option options[] = {
         {.name = "--json", .kind = CLI_FLAG, .target = &json},
         {.name = "--dtype", .kind = CLI_TEXT, .target = &dtype},
         {.name = "--backend", .kind = CLI_TEXT, .target = &backend},
         {.name = "--plugin", .kind = CLI_TEXT, .target = &plugin_path},
+        {.name = "--cache", .kind = CLI_TEXT, .target = &cache},
         {.name = "--scan", .kind = CLI_FLAG, .target = &scan},
+        {.name = "--mesh", .kind = CLI_TEXT, .target = &mesh},
+        {.name = "--explicit", .kind = CLI_FLAG, .target = &explicit_mode},
         {.name = "--threads", .kind = CLI_INT, .target = &threads, .min = 1, .max = 1024},
         {0}};
     int words, code = cli_parse(&cli_command_parity, options, argc, argv, &words);
@@ -363,11 +392,18 @@ static int run(int argc, char **argv)
                  .c = &c,
                  .backend = backend,
                  .plugin_path = plugin_path,
+                 .cache = cache,
                  .scan = scan,
                  .threads = (int)threads};
     if (trd_dtype_parse(dtype, &s.dtype) || (s.dtype != TRD_F32 && s.dtype != TRD_BF16))
         return cli_usage_error(&cli_command_parity, "--dtype: expected float32 or bfloat16, found \"%s\"",
                                dtype);
+    if (mesh && !parse_mesh(mesh, &s.mesh))
+        return cli_usage_error(&cli_command_parity,
+                               "--mesh: expected sizes of data, fsdp and tensor such as data=2,fsdp=2, found "
+                               "\"%s\"",
+                               mesh);
+    if (explicit_mode) s.mesh.shard_mode = TRD_SHARD_EXPLICIT;
     if (parity_case_open(argv[0], &c)) {
         code = cli_fail();
     } else {
@@ -381,8 +417,9 @@ static int run(int argc, char **argv)
 const cli_command cli_command_parity = {
     .name = "parity",
     .summary = "run a reference case and compare every figure",
-    .usage = "FOLDER [--dtype float32|bfloat16] [--backend cpu|pjrt] [--plugin FILE] [--scan] [--threads N] "
-             "[--json]",
+    .usage = "FOLDER [--dtype float32|bfloat16] [--backend cpu|pjrt] [--plugin FILE] [--cache FOLDER] "
+             "[--scan] [--mesh SIZES] "
+             "[--explicit] [--threads N] [--json]",
     .help = "FOLDER holds a Hugging Face checkpoint with batches.json and expected.json (docs/parity.md). "
             "Every run in it is\n"
             "repeated; printed is the largest error of each kind in units of its tolerance. Exits 1 beyond a "
@@ -390,7 +427,10 @@ const cli_command cli_command_parity = {
             "  --dtype NAME   number format of weights and compute; bfloat16 has looser tolerances\n"
             "  --backend NAME what runs the programs\n"
             "  --plugin FILE  the PJRT plugin; default: the environment's PJRT_PLUGIN_LIBRARY_PATH\n"
+            "  --cache FOLDER keeps compiled programs there\n"
             "  --scan         with scan_layers\n"
+            "  --mesh SIZES   over a mesh of devices, for example data=2,fsdp=2\n"
+            "  --explicit     with shard_mode: explicit\n"
             "  --threads N    worker threads\n"
             "  --json         one JSON object",
     .run = run};
