@@ -25,6 +25,7 @@ enum { ROWS = 8, LENGTH = TEST_LENGTH, CELLS = ROWS * LENGTH, MICRO = 3, STEPS =
 typedef struct mesh {
     const char *name;
     trd_mesh_options options;
+    bool scanned;
 } mesh;
 
 static const mesh one = {.name = "one device"};
@@ -46,6 +47,7 @@ static inline trd_engine *engine_on(const mesh *m, const char *folder, const cha
     o.optimizer.type = "adamw";
     o.optimizer.eps = 1e-3; /* so that a gradient's last bits do not decide the sign of its step */
     o.mesh = m->options;
+    o.scan_layers = m->scanned;
     o.checkpoint_directory = folder;
     o.async_checkpointing = false;
     return test_engine(&o);

@@ -2,16 +2,24 @@
  * inside a step that go on without it, on other meshes and on another backend. */
 #include "engine/mesh_fixture.h"
 
-static const mesh data4 = {"data=4", {.ici = {.data = 4}}};
-static const mesh fsdp4 = {"fsdp=4", {.ici = {.fsdp = 4}}};
-static const mesh deferred4 = {"data=4, deferred", {.ici = {.data = 4}, .defer_grad_reduction = true}};
-static const mesh deferred22 = {"data=2 fsdp=2, deferred",
-                                {.ici = {.data = 2, .fsdp = 2}, .defer_grad_reduction = true}};
+static const mesh data4 = {.name = "data=4", .options = {.ici = {.data = 4}}};
+static const mesh fsdp4 = {.name = "fsdp=4", .options = {.ici = {.fsdp = 4}}};
+static const mesh deferred4 = {.name = "data=4, deferred",
+                               .options = {.ici = {.data = 4}, .defer_grad_reduction = true}};
+static const mesh scanned4 = {.name = "data=4, deferred, scanned",
+                              .options = {.ici = {.data = 4}, .defer_grad_reduction = true},
+                              .scanned = true};
+static const mesh deferred22 = {.name = "data=2 fsdp=2, deferred",
+                                .options = {.ici = {.data = 2, .fsdp = 2}, .defer_grad_reduction = true}};
 
 static void deferred_reduction_agrees(void **state)
 {
     (void)state;
+    static const mesh scanned = {.name = "data=2 fsdp=2, deferred, scanned",
+                                 .options = {.ici = {.data = 2, .fsdp = 2}, .defer_grad_reduction = true},
+                                 .scanned = true};
     need_plugin();
+    agrees_with_one_device(&scanned);
     agrees_with_one_device(&deferred4);
     agrees_with_one_device(&deferred22);
 }
@@ -99,6 +107,8 @@ static void resumes_on_another_mesh(void **state)
     resumes(state, &deferred4, &fsdp4, "pjrt");
     resumes(state, &deferred4, &one, "pjrt");
     resumes(state, &deferred4, &one, "cpu");
+    resumes(state, &scanned4, &one, "cpu");
+    resumes(state, &deferred4, &scanned4, "pjrt");
     resumes(state, &fsdp4, &deferred4, "pjrt");
 }
 

@@ -1,19 +1,22 @@
 /* Engines over meshes of four devices against one device: losses, gradients, parameters, forward graphs. */
 #include "engine/mesh_fixture.h"
 
-static const mesh data4 = {"data=4", {.ici = {.data = 4}}};
-static const mesh fsdp4 = {"fsdp=4", {.ici = {.fsdp = 4}}};
+static const mesh data4 = {.name = "data=4", .options = {.ici = {.data = 4}}};
+static const mesh fsdp4 = {.name = "fsdp=4", .options = {.ici = {.fsdp = 4}}};
 
 static void meshes_agree(void **state)
 {
     (void)state;
     static const mesh meshes[] = {
-        {"data=2 fsdp=2, explicit",
-         {.ici = {.data = 2, .fsdp = 2},
-          .shard_mode = TRD_SHARD_EXPLICIT,
-          .shard_optimizer_over_data = true}},
-        {"tensor=2 data=2", {.ici = {.data = 2, .tensor = 2}, .shard_optimizer_over_data = true}},
-        {"tensor=2 data=2, explicit", {.ici = {.data = 2, .tensor = 2}, .shard_mode = TRD_SHARD_EXPLICIT}}};
+        {.name = "fsdp=2 tensor=2, scanned", .options = {.ici = {.fsdp = 2, .tensor = 2}}, .scanned = true},
+        {.name = "data=2 fsdp=2, explicit",
+         .options = {.ici = {.data = 2, .fsdp = 2},
+                     .shard_mode = TRD_SHARD_EXPLICIT,
+                     .shard_optimizer_over_data = true}},
+        {.name = "tensor=2 data=2",
+         .options = {.ici = {.data = 2, .tensor = 2}, .shard_optimizer_over_data = true}},
+        {.name = "tensor=2 data=2, explicit",
+         .options = {.ici = {.data = 2, .tensor = 2}, .shard_mode = TRD_SHARD_EXPLICIT}}};
     need_plugin();
     agrees_with_one_device(&data4);
     agrees_with_one_device(&fsdp4);
@@ -23,8 +26,8 @@ static void meshes_agree(void **state)
 static void rows_that_do_not_divide_agree(void **state)
 {
     (void)state;
-    static const mesh three = {"data=3",
-                               {.ici = {.data = 3}, .indivisible_batch = TRD_INDIVISIBLE_REPLICATE}};
+    static const mesh three = {
+        .name = "data=3", .options = {.ici = {.data = 3}, .indivisible_batch = TRD_INDIVISIBLE_REPLICATE}};
     need_plugin();
     agrees_with_one_device(&three);
 }
