@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "graph/passes.h"
-#include "ops/repeat_gradient.h"
+#include "ops/repeat_parts.h"
 #include "ops/rules.h"
 
 static const struct {
@@ -262,7 +262,13 @@ static const trd_node *add_repeat(trd_builder *b, const trd_repeat_options *o)
         trd__builder_stick(b, status);
         return NULL;
     }
+    trd_value shared[TRD__MAX_INPUTS];
+    int shared_count = o->shared_count;
+    for (int i = 0; i < shared_count; i++) shared[i] = o->shared[i];
     build_body(b, o, body);
+    if (b->status == TRD_OK) trd__repeat_move_invariant(b, &body, shared, &shared_count);
+    if (b->status == TRD_OK && inputs + shared_count - o->shared_count > TRD__MAX_INPUTS)
+        trd_builder_fail(b, TRD_UNSUPPORTED, "repeat: too many values that no iteration changes");
     if (b->status != TRD_OK) {
         trd__program_free(body);
         return NULL;
@@ -270,7 +276,7 @@ static const trd_node *add_repeat(trd_builder *b, const trd_repeat_options *o)
     trd_value operands[TRD__MAX_INPUTS];
     int count = 0;
     for (int i = 0; i < o->carry_count; i++) operands[count++] = o->carries[i];
-    for (int i = 0; i < o->shared_count; i++) operands[count++] = o->shared[i];
+    for (int i = 0; i < shared_count; i++) operands[count++] = shared[i];
     for (int i = 0; i < o->stacked_count; i++) operands[count++] = o->stacked[i];
     return trd__repeat_add(b, o->count, o->reverse, operands, body);
 }

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "graph/passes.h"
 #include "ops/repeat.h"
-#include "ops/repeat_gradient.h"
+#include "ops/repeat_parts.h"
 #include "ops/rules.h"
 
 /* The contributions of a chain accumulate(accumulate(0, first), second), in order; v alone where it is none.

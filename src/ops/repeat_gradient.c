@@ -5,7 +5,7 @@
  * other way. It carries the cotangents of the carries and the sums of those of shared operands, reads
  * residuals by rows, and makes the cotangents of stacked operands. Invariant: contributions to a row meet in
  * the order in which the unrolled graph has them. */
-#include "ops/repeat_gradient.h"
+#include "ops/repeat_parts.h"
 
 #include "base/alloc.h"
 #include "base/dtype.h"

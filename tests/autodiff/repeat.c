@@ -378,6 +378,23 @@ static void the_first_micro_batch_reads_no_accumulator(void **state)
     trd__program_free(p);
 }
 
+static void what_no_iteration_changes_is_computed_once(void **state)
+{
+    (void)state;
+    variant how = {.scanned = true, .dtype = TRD_F32};
+    trd__program *p = build(&how);
+    const trd__program *inside[2] = {trd__repeat_body(find_repeat(p, 0)),
+                                     trd__repeat_body(find_repeat(p, 1))};
+    int around = 0;
+    for (int i = 0; i < p->builder->graph.node_count; i++)
+        around += p->builder->graph.nodes[i]->op == &trd__op_rope_table;
+    assert_int_equal(around, 1);
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < inside[half]->builder->graph.node_count; i++)
+            assert_ptr_not_equal(inside[half]->builder->graph.nodes[i]->op, &trd__op_rope_table);
+    trd__program_free(p);
+}
+
 static void keeping_less_needs_less_memory(void **state)
 {
     (void)state;
@@ -402,6 +419,7 @@ int main(void)
         cmocka_unit_test(frozen_rows_cost_nothing),
         cmocka_unit_test(accumulators_go_inside),
         cmocka_unit_test(the_first_micro_batch_reads_no_accumulator),
+        cmocka_unit_test(what_no_iteration_changes_is_computed_once),
         cmocka_unit_test(keeping_less_needs_less_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

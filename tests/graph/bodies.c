@@ -19,11 +19,10 @@ typedef struct fault {
 static void body(trd_builder *b, const trd_iteration *in, trd_value *out, void *user)
 {
     const fault *f = user;
-    trd_value h = trd_swiglu(b, in->carries[0], in->shared[0]); /* twice the same, and one for nothing */
-    trd_value again = trd_swiglu(b, in->carries[0], in->shared[0]);
-    trd_exp(b, h);
+    trd_value h = trd_swiglu(b, in->carries[0], in->shared[0]);
+    trd_exp(b, h); /* for nothing */
     if (!trd_is_null(f->outside)) h = trd_add(b, h, f->outside);
-    if (!f->no_carry) out[0] = trd_matmul(b, trd_mul(b, h, again), in->stacked[0], false, false, TRD_F32);
+    if (!f->no_carry) out[0] = trd_matmul(b, trd_mul(b, h, h), in->stacked[0], false, false, TRD_F32);
     if (f->wrong_shape) out[0] = trd_reshape(b, out[0], TRD__SHAPE(16));
     if (!f->no_made) out[1] = h;
 }
@@ -144,8 +143,11 @@ static void dce_and_cse_clean_bodies(void **state)
 {
     (void)state;
     trd__program *p = build_sound();
-    assert_int_equal(count_op(body_of(p), "exp"), 1);
-    assert_int_equal(count_op(body_of(p), "swiglu"), 2);
+    trd__program *inside = body_of(p);
+    const trd_node *once = find_node(inside, "swiglu");
+    inside->outputs[1].value = trd_swiglu(inside->builder, once->inputs[0], once->inputs[1]);
+    assert_int_equal(count_op(inside, "exp"), 1);
+    assert_int_equal(count_op(inside, "swiglu"), 2);
     assert_int_equal(trd__cse(p), TRD_OK);
     assert_int_equal(count_op(body_of(p), "swiglu"), 1);
     assert_int_equal(trd__dce(p), TRD_OK);

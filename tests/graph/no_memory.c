@@ -21,18 +21,21 @@ static trd_value model(trd__program *p, trd_value w)
 static void body(trd_builder *b, const trd_iteration *in, trd_value *out, void *user)
 {
     (void)user;
-    out[0] = trd_tanh(b, trd_mul(b, in->carries[0], in->stacked[0]));
+    trd_value h = trd_mul(b, in->carries[0], in->stacked[0]);
+    out[0] = trd_tanh(b, trd_add(b, h, trd_exp(b, in->shared[0]))); /* the same in every iteration */
     out[1] = trd_name(b, trd_exp(b, out[0]), "made");
 }
 
 /* The rows of w one after the other, in a loop. */
 static trd_value repeated_model(trd__program *p, trd_value w)
 {
-    trd_value x = fixture_input(p, 2), results[2];
+    trd_value x = fixture_input(p, 2), shared = fixture_input(p, 1), results[2];
     trd_repeat(p->builder,
                &(trd_repeat_options){.count = 4,
                                      .carries = &x,
                                      .carry_count = 1,
+                                     .shared = &shared,
+                                     .shared_count = 1,
                                      .stacked = &w,
                                      .stacked_count = 1,
                                      .made_count = 1,
