@@ -26,7 +26,7 @@ if(TRD_PJRT)
 endif()
 if(TRD_PJRT_RUNS)
   set_tests_properties(backend/pjrt_plugin backend/pjrt_cache backend/pjrt_mesh PROPERTIES ENVIRONMENT PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN})
-  set_tests_properties(engine/pjrt_mesh engine/pjrt_deferred PROPERTIES
+  set_tests_properties(engine/pjrt_mesh engine/pjrt_meshes engine/pjrt_deferred PROPERTIES
     ENVIRONMENT "TRD_TEST_CACHE=${CMAKE_BINARY_DIR}/pjrt-cache;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
 endif()
 # The op cases have a mode of their own.
@@ -51,6 +51,13 @@ foreach(name ${TRD_PJRT_AGAIN})
   trd_pjrt_test(pjrt/${name} ${target} ${TRD_PJRT_ARGUMENTS_${name}})
 endforeach()
 # And once more on meshes of four devices.
+foreach(name backend/execute engine/update engine/metrics engine/views engine/restore)
+  string(REPLACE "/" "_" target "test_${name}")
+  trd_pjrt_test(mesh/${name} ${target})
+  if(TRD_PJRT_RUNS)
+    set_property(TEST mesh/${name} APPEND PROPERTY ENVIRONMENT "TRD_TEST_MESH=data=2 tensor=2, explicit")
+  endif()
+endforeach()
 foreach(name ${TRD_PJRT_OPS})
   trd_pjrt_test(mesh/ops/${name} test_ops_${name} --mode mesh)
 endforeach()

@@ -71,7 +71,7 @@ typedef struct trd__backend_stats {
     uint64_t busy_ns; /* time the device spent executing, since creation */
     uint64_t executions;
     int workers;           /* threads that run a program */
-    uint64_t memory_bytes; /* held now: sets, and what programs compute in */
+    uint64_t memory_bytes; /* held now on each device: sets, and what programs compute in */
 } trd__backend_stats;
 
 /* A backend implements this table; every member is required. */

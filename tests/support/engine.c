@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/shape.h"
 #include "engine/internal.h"
+#include "support/mesh.h"
 #include "support/program.h"
 
 void test_ok(trd_status status, const char *call, const char *file, int line)
@@ -35,6 +36,14 @@ trd_engine_options test_options(void)
         (trd_schedule_options){.type = TRD_SCHEDULE_CONSTANT, .learning_rate = 0.1, .schedule_steps = 100};
     o.gradient_clipping_threshold = 0;
     o.init_weights_seed = 7;
+    const trd__placement *mesh = test_placement();
+    if (mesh) {
+        o.mesh.ici = (trd_mesh_axes){.data = (int)mesh->size[TRD__MESH_DATA],
+                                     .fsdp = (int)mesh->size[TRD__MESH_FSDP],
+                                     .tensor = (int)mesh->size[TRD__MESH_TENSOR]};
+        o.mesh.indivisible_batch = TRD_INDIVISIBLE_REPLICATE;
+        o.mesh.shard_mode = mesh->explicit_mode ? TRD_SHARD_EXPLICIT : TRD_SHARD_AUTO;
+    }
     return o;
 }
 

@@ -1,5 +1,8 @@
 #include "support/mesh.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #define RULE(name, ...)                                                                                      \
     {                                                                                                        \
         .logical = name, .axes = {__VA_ARGS__},                                                              \
@@ -32,6 +35,14 @@ static const test_mesh meshes[TEST_MESHES] = {BOTH("data=4", 4, 1, 1), BOTH("fsd
 const test_mesh *test_mesh_at(int i)
 {
     return &meshes[i];
+}
+
+const trd__placement *test_placement(void)
+{
+    const char *name = getenv("TRD_TEST_MESH");
+    for (int i = 0; name && i < TEST_MESHES; i++)
+        if (strcmp(meshes[i].name, name) == 0) return &meshes[i].placement;
+    return NULL;
 }
 
 void test_mesh_axes(trd__entry *entry)

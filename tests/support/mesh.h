@@ -13,6 +13,8 @@ typedef struct test_mesh {
 } test_mesh;
 
 const test_mesh *test_mesh_at(int i);
+/* The one that TRD_TEST_MESH names, for tests that run once more on it; NULL: one device. */
+const trd__placement *test_placement(void);
 /* Names the dimensions of an entry. */
 void test_mesh_axes(trd__entry *entry);
 

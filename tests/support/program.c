@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "base/rng.h"
 #include "base/shape.h"
+#include "support/mesh.h"
 
 const char *test_backend_name(void)
 {
@@ -32,7 +33,8 @@ trd__backend *test_backend(int threads)
 trd__backend *test_backend_isa(int threads, const char *isa)
 {
     trd__backend *backend;
-    trd__backend_options options = {.name = test_backend_name(), .threads = threads, .cpu_isa = isa};
+    trd__backend_options options = {
+        .name = test_backend_name(), .threads = threads, .cpu_isa = isa, .placement = test_placement()};
     trd_status status = trd__backend_create(&options, &backend);
     if (status) fail_msg("backend: %s", trd_error_message());
     return backend;
@@ -58,7 +60,9 @@ trd__set *test_set(trd__backend *backend, const trd__slot *slot)
 
 trd__entry test_entry(const char *name, trd_dtype dtype, trd_shape shape)
 {
-    return (trd__entry){.name = name, .dtype = dtype, .shape = shape};
+    trd__entry entry = {.name = name, .dtype = dtype, .shape = shape};
+    if (test_placement()) test_mesh_axes(&entry);
+    return entry;
 }
 
 int64_t test_count(const trd__set *set, int entry)

@@ -13,7 +13,7 @@ trd__backend *test_backend(int threads);
 trd__backend *test_backend_isa(int threads, const char *isa); /* NULL: the best */
 trd__executable *test_compile(trd__backend *backend, const trd__program *program, bool reference);
 trd__set *test_set(trd__backend *backend, const trd__slot *slot);
-/* An entry by its members; axes are left out. */
+/* An entry by its members; axes are left out but on a mesh. */
 trd__entry test_entry(const char *name, trd_dtype dtype, trd_shape shape);
 /* Fills entry with reproducible values between -1 and 1 (floats), or below 4 (integers and bool). */
 void test_fill(trd__backend *backend, trd__set *set, int entry, uint64_t seed);

@@ -268,8 +268,7 @@ static trd__backend_stats stats(const trd__backend *base)
     const trd__pjrt_backend *backend = (const trd__pjrt_backend *)base;
     trd__backend_stats all = trd__pjrt_queue_stats(backend->queue);
     all.workers = backend->host_threads;
-    all.memory_bytes =
-        (backend->set_bytes + backend->temporary_bytes) * (uint64_t)backend->client.device_count;
+    all.memory_bytes = backend->set_bytes + backend->temporary_bytes;
     return all;
 }
 
