@@ -59,7 +59,7 @@ static const way ways[] = {
      true,
      true,
      false,
-     true},
+     false},
 };
 enum { WAY_COUNT = sizeof ways / sizeof *ways };
 
