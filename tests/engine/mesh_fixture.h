@@ -26,6 +26,7 @@ typedef struct mesh {
     const char *name;
     trd_mesh_options options;
     bool scanned;
+    const char *optimizer; /* NULL: adamw */
 } mesh;
 
 static const mesh one = {.name = "one device"};
@@ -44,7 +45,7 @@ static inline trd_engine *engine_on(const mesh *m, const char *folder, const cha
     o.backend = backend;
     o.rows = ROWS;
     o.gradient_clipping_threshold = 1.0;
-    o.optimizer.type = "adamw";
+    o.optimizer.type = m->optimizer ? m->optimizer : "adamw";
     o.optimizer.eps = 1e-3; /* so that a gradient's last bits do not decide the sign of its step */
     o.mesh = m->options;
     o.scan_layers = m->scanned;
@@ -130,7 +131,8 @@ static inline void expect_same_step(const char *what, trd_engine *expected, trd_
 
 static inline void agrees_with_one_device(const mesh *m)
 {
-    trd_engine *expected = engine_on(&one, NULL, "pjrt"), *found = engine_on(m, NULL, "pjrt");
+    const mesh single = {.name = one.name, .optimizer = m->optimizer};
+    trd_engine *expected = engine_on(&single, NULL, "pjrt"), *found = engine_on(m, NULL, "pjrt");
     payload p;
     for (int step = 0; step < STEPS; step++) {
         feed(expected, step, 0, MICRO);

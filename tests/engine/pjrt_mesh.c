@@ -9,6 +9,10 @@ static void meshes_agree(void **state)
     (void)state;
     static const mesh meshes[] = {
         {.name = "fsdp=2 tensor=2, scanned", .options = {.ici = {.fsdp = 2, .tensor = 2}}, .scanned = true},
+        {.name = "tensor=2 data=2, scanned, muon", /* whose update is a loop over rows of its own */
+         .options = {.ici = {.data = 2, .tensor = 2}, .shard_optimizer_over_data = true},
+         .scanned = true,
+         .optimizer = "muon"},
         {.name = "data=2 fsdp=2, explicit",
          .options = {.ici = {.data = 2, .fsdp = 2},
                      .shard_mode = TRD_SHARD_EXPLICIT,
