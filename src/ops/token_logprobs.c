@@ -136,6 +136,13 @@ typedef struct softmax {
     trd_value hidden, weight, targets, mask, probabilities, logprobs, log_sums;
 } softmax;
 
+/* Names the axes of v (R, V): its rows lie where the batch lies, its columns where the vocabulary does. */
+static trd_value name_logits(trd_builder *b, const trd_node *n, trd_value v)
+{
+    const char *axes[] = {trd__operand(n, HIDDEN)->axes[0], trd__operand(n, WEIGHT)->axes[0]};
+    return trd_axes(b, v, axes);
+}
+
 static softmax build_softmax(trd_builder *b, const trd_node *n)
 {
     const trd__token_logprobs_attr *attr = n->attr;
@@ -152,7 +159,7 @@ static softmax build_softmax(trd_builder *b, const trd_node *n)
     s.hidden = trd_cast(b, trd__mask(b, column, hidden), wide);
     s.weight = trd_cast(b, n->inputs[WEIGHT], wide);
     s.targets = trd__mask(b, s.mask, s.targets);
-    trd_value logits = trd_matmul(b, s.hidden, s.weight, false, true, wide);
+    trd_value logits = name_logits(b, n, trd_matmul(b, s.hidden, s.weight, false, true, wide));
     logits = trd__times(b, logits, 1 / attr->temperature);
     trd_value largest = trd_reduce_max(b, logits, 1u << 1, true), shifted = trd_sub(b, logits, largest);
     trd_value weights = trd_exp(b, shifted), total = trd__sum_last(b, weights);
@@ -187,7 +194,7 @@ static void grad_expand(trd_builder *b, const trd_node *n, trd_value *results)
     d_all = trd__times(b, d_all, 1 / attr->temperature);
     trd_value chosen = trd__put_last(b, d_logprobs, s.targets, trd_value_shape(s.weight).dim[0]);
     trd_value spread = trd_mul(b, s.probabilities, trd__unsqueeze(b, d_all, 1));
-    trd_value d_logits = trd_sub(b, chosen, spread);
+    trd_value d_logits = name_logits(b, n, trd_sub(b, chosen, spread));
     trd_value d_hidden = trd_matmul(b, d_logits, s.weight, false, false, wide);
     const trd__type *hidden = &n->results[D_HIDDEN];
     results[D_HIDDEN] = trd_reshape(b, trd_cast(b, d_hidden, hidden->dtype), hidden->shape);

@@ -19,8 +19,8 @@
     X(v_bias, "self_attn.v_proj.bias", o->qkv_bias, ZEROS, kv, 0, "kv_heads", NULL)                          \
     X(o_proj, "self_attn.o_proj.weight", true, NORMAL, hidden, q, "embed", "heads")                          \
     X(o_bias, "self_attn.o_proj.bias", o->o_bias, ZEROS, hidden, 0, "embed", NULL)                           \
-    X(q_norm, "self_attn.q_norm.weight", o->qk_norm, ONES, head, 0, "norm", NULL)                            \
-    X(k_norm, "self_attn.k_norm.weight", o->qk_norm, ONES, head, 0, "norm", NULL)                            \
+    X(q_norm, "self_attn.q_norm.weight", o->qk_norm, ONES, head, 0, "kv", NULL)                              \
+    X(k_norm, "self_attn.k_norm.weight", o->qk_norm, ONES, head, 0, "kv", NULL)                              \
     X(post_attention_layernorm, "post_attention_layernorm.weight", true, ONES, hidden, 0, "norm", NULL)      \
     X(gate_proj, "mlp.gate_proj.weight", true, NORMAL, mlp, hidden, "mlp", "embed")                          \
     X(gate_bias, "mlp.gate_proj.bias", o->mlp_bias, ZEROS, mlp, 0, "mlp", NULL)                              \
