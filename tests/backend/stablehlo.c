@@ -171,6 +171,32 @@ static void binds_arguments_and_results(void **state)
     trd__program_free(p);
 }
 
+/* An entry of 1 MiB that is only written is an argument that nothing reads; a smaller one is none. */
+static void large_results_take_the_old_memory(void **state)
+{
+    (void)state;
+    const trd__entry in = {.name = "x", .dtype = TRD_F32, .shape = TRD__SHAPE(512)};
+    const trd__entry out[] = {{.name = "small", .dtype = TRD_F32, .shape = TRD__SHAPE(511, 512)},
+                              {.name = "large", .dtype = TRD_F32, .shape = TRD__SHAPE(512, 512)}};
+    trd__program *p;
+    trd__pjrt_module m;
+    assert_int_equal(trd__program_create("outer", &p), TRD_OK);
+    int inputs = trd__program_slot(p, "inputs", TRD__READ, &in, 1);
+    int results = trd__program_slot(p, "results", TRD__WRITE, out, 2);
+    trd_value x = trd__program_input(p, inputs, 0);
+    for (int i = 0; i < 2; i++)
+        trd__program_output(p, results, i, trd_broadcast(p->builder, x, out[i].shape));
+    assert_int_equal(trd__pjrt_lower(p, NULL, &m), TRD_OK);
+    assert_int_equal(m.argument_count, 2);
+    expect_binding(&m.arguments[1], results, 1, 1);
+    expect_binding(&m.results[0], results, 0, -1);
+    expect_binding(&m.results[1], results, 1, 1);
+    assert_non_null(
+        strstr(m.text, "%results.large_memory: tensor<512x512xf32> {tf.aliasing_output = 1 : i32}"));
+    trd__pjrt_module_free(&m);
+    trd__program_free(p);
+}
+
 static void every_op_has_a_form(void **state)
 {
     (void)state;
@@ -333,6 +359,7 @@ int main(void)
         cmocka_unit_test(reads_well),
         cmocka_unit_test(says_where_parts_lie),
         cmocka_unit_test(binds_arguments_and_results),
+        cmocka_unit_test(large_results_take_the_old_memory),
         cmocka_unit_test(every_op_has_a_form),
         cmocka_unit_test(names_an_op_without_a_form),
         cmocka_unit_test(literals_keep_every_bit),

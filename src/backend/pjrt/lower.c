@@ -56,13 +56,24 @@ static int output_of(const trd__program *program, int slot, int entry)
     return -1;
 }
 
+/* Whether an entry that is written and not read is donated too, for its memory: making and freeing what is
+ * large costs the host page by page. Within a computation of several replicas it would have to be passed on.
+ */
+static bool gives_memory(const trd__program *program, int slot, int entry)
+{
+    enum { LARGE_BYTES = 1 << 20 };
+    const trd__slot *s = &program->slots[slot];
+    return s->access == TRD__WRITE && s->written[entry] && program->replicas <= 1 &&
+           trd__entry_bytes(&s->entries[entry]) >= LARGE_BYTES;
+}
+
 static trd_status bind(const trd__program *program, trd__pjrt_module *module)
 {
-    int leaves = 0;
+    int most = program->output_count;
     for (int s = 0; s < program->slot_count; s++)
         for (int i = 0; i < program->slots[s].entry_count; i++)
-            leaves += !trd_is_null(program->slots[s].leaves[i]);
-    module->arguments = trd__calloc((size_t)leaves + 1, sizeof *module->arguments);
+            most += !trd_is_null(program->slots[s].leaves[i]);
+    module->arguments = trd__calloc((size_t)most + 1, sizeof *module->arguments);
     module->results = trd__calloc((size_t)program->output_count + 1, sizeof *module->results);
     if (!module->arguments || !module->results) return TRD_NO_MEMORY;
     module->result_count = program->output_count;
@@ -71,7 +82,7 @@ static trd_status bind(const trd__program *program, trd__pjrt_module *module)
             (trd__pjrt_binding){program->outputs[i].slot, program->outputs[i].entry, .alias = -1};
     for (int s = 0; s < program->slot_count; s++)
         for (int i = 0; i < program->slots[s].entry_count; i++) {
-            if (trd_is_null(program->slots[s].leaves[i])) continue;
+            if (trd_is_null(program->slots[s].leaves[i]) && !gives_memory(program, s, i)) continue;
             int result = output_of(program, s, i);
             if (result >= 0) module->results[result].alias = module->argument_count;
             module->arguments[module->argument_count++] = (trd__pjrt_binding){s, i, .alias = result};
@@ -94,15 +105,16 @@ static void emit_arguments(trd__emitter *e, const trd__program *program, const t
     for (int i = 0; i < module->argument_count; i++) {
         const trd__pjrt_binding *argument = &module->arguments[i];
         const trd__slot *slot = &program->slots[argument->slot];
-        const trd_node *leaf = slot->leaves[argument->entry].node;
+        const trd_node *leaf = slot->leaves[argument->entry].node; /* NULL: only its memory is taken */
         const char *label =
             trd__hlo_word(e, trd__hlo_text(e, "%s.%s", slot->name, slot->entries[argument->entry].name));
         const trd__entry *entry = &slot->entries[argument->entry];
-        trd__hlo value = {.name = trd__hlo_name(e, label, leaf->id),
+        trd__hlo value = {.name = leaf ? trd__hlo_name(e, label, leaf->id)
+                                       : trd__hlo_text(e, "%%%s_memory", label),
                           .type = trd__hlo_type(e, entry->dtype, &entry->shape),
                           .dtype = entry->dtype,
                           .shape = entry->shape};
-        e->values[leaf->id][0] = value;
+        if (leaf) e->values[leaf->id][0] = value;
         trd__emit_text(e, "%s\n      %s: %s", i ? "," : "", value.name, value.type);
         emit_attributes(e, argument->alias, entry);
         trd__emit_text(e, " loc(\"%s\")", label);

@@ -3,8 +3,9 @@
  *
  * The function @main takes an argument for each entry that is read, slots in order and entries in order
  * within a slot, and returns the program's outputs in the order of program->outputs. Where an output replaces
- * an entry that is also read, that argument carries tf.aliasing_output and is donated. On a mesh arguments
- * and results say where the rules put them. */
+ * an entry that is also read, that argument carries tf.aliasing_output and is donated. A large entry that is
+ * only written is such an argument too, for its memory. On a mesh arguments and results say where the rules
+ * put them. */
 #ifndef TRD_BACKEND_PJRT_LOWER_H
 #define TRD_BACKEND_PJRT_LOWER_H
 

@@ -172,13 +172,13 @@ static trd_status bind_arguments(const trd__pjrt_backend *backend, trd__executab
     return TRD_OK;
 }
 
-/* What the run replaces without reading goes first, so that old and new contents need not fit at once. Queued
- * runs hold the buffers that they use. */
+/* What the run replaces and takes no memory from goes first, so that old and new contents need not fit at
+ * once. Queued runs hold the buffers that they use. */
 static void drop_overwritten(const trd__pjrt_client *c, const trd__executable *e, trd__set *const *sets)
 {
     for (int i = 0; i < e->module.result_count; i++) {
         const trd__pjrt_binding *to = &e->module.results[i];
-        if (e->slots[to->slot].access != TRD__WRITE) continue;
+        if (e->slots[to->slot].access != TRD__WRITE || to->alias >= 0) continue;
         PJRT_Buffer **buffers = trd__pjrt_set_buffers(c, (const trd__pjrt_set *)sets[to->slot], to->entry);
         trd__pjrt_parts_free(c, buffers);
         for (int d = 0; d < c->device_count; d++) buffers[d] = NULL;
