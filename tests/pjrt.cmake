@@ -1,7 +1,7 @@
 # Tests of the backend "pjrt": its own, and tests that run once more with it as their backend. They need the plugin
 # that tools/fetch-pjrt takes, or the one that the CMake variable PJRT_PLUGIN names; without one they are skipped, and
 # where threads are checked: the plugin's own locks are not seen there.
-set(TRD_PJRT_AGAIN backend/execute engine/update engine/metrics engine/views engine/restore engine/scan)
+set(TRD_PJRT_AGAIN backend/execute engine/update engine/metrics engine/views engine/restore engine/scan generate/decode)
 
 find_file(PJRT_PLUGIN pjrt_c_api_cpu_plugin.so HINTS ${CMAKE_SOURCE_DIR}/.pjrt NO_DEFAULT_PATH)
 set(TRD_PJRT_RUNS OFF)
@@ -26,7 +26,7 @@ if(TRD_PJRT)
 endif()
 if(TRD_PJRT_RUNS)
   set_tests_properties(backend/pjrt_plugin backend/pjrt_cache backend/pjrt_mesh PROPERTIES ENVIRONMENT PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN})
-  set_tests_properties(engine/pjrt_mesh engine/pjrt_meshes engine/pjrt_deferred PROPERTIES
+  set_tests_properties(engine/pjrt_mesh engine/pjrt_deferred PROPERTIES
     ENVIRONMENT "TRD_TEST_CACHE=${CMAKE_BINARY_DIR}/pjrt-cache;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
 endif()
 # The op cases have a mode of their own.

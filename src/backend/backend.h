@@ -91,9 +91,9 @@ typedef struct trd__backend_table {
     trd_status (*set_read_part)(trd__backend *backend, trd__set *set, int entry, size_t offset, size_t bytes,
                                 void *data);
 
+    /* options NULL: all off. The program may be freed afterwards. */
     trd_status (*compile)(trd__backend *backend, const trd__program *program,
-                          const trd__compile_options *options,
-                          trd__executable **executable); /* program may be freed afterwards */
+                          const trd__compile_options *options, trd__executable **executable);
     void (*executable_free)(trd__backend *backend, trd__executable *executable); /* waits for its runs */
     trd__memory_report (*memory)(const trd__executable *executable);
     trd__usage (*usage)(const trd__executable *executable);

@@ -90,7 +90,7 @@ static bool holds(const char *folder, const char *part)
 /* XLA itself must take each kind of value, and say so where it has no such flag. */
 static void passes_flags(void **state)
 {
-    if (!getenv("PJRT_PLUGIN_LIBRARY_PATH")) skip();
+    test_need_plugin();
     const char *folder = scratch_path(*state, "dump");
     if (compile("--xla_cpu_enable_fast_math=false --xla_cpu_prefer_vector_width=256 --xla_cpu_max_isa=AVX2",
                 folder))
@@ -134,10 +134,7 @@ static void damage(const char *folder)
 
 static void compiles_once(void **state)
 {
-    if (!getenv("PJRT_PLUGIN_LIBRARY_PATH")) {
-        print_message("no plugin: run tools/fetch-pjrt or set PJRT_PLUGIN_LIBRARY_PATH\n");
-        skip();
-    }
+    test_need_plugin();
     const char *folder = scratch_path(*state, "cache");
     expect(run(NULL, 1), 1, 0);
     expect(run(folder, 1), 1, 0);

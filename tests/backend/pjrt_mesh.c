@@ -17,15 +17,8 @@
 #include "base/shape.h"
 #include "ops/rules.h"
 #include "support/mesh.h"
+#include "support/program.h"
 #include "support/small_program.h"
-
-/* Without a plugin only what needs none is tested. */
-static void need_plugin(void)
-{
-    if (getenv("PJRT_PLUGIN_LIBRARY_PATH")) return;
-    print_message("no plugin: run tools/fetch-pjrt or set PJRT_PLUGIN_LIBRARY_PATH\n");
-    skip();
-}
 
 static const trd__entry entries[] = {
     {.name = "scalar", .dtype = TRD_F32, .shape = {0}},
@@ -134,7 +127,7 @@ static void round_trip(trd__backend *backend, int layout)
 static void reads_what_was_written(void **state)
 {
     (void)state;
-    need_plugin();
+    test_need_plugin();
     for (int mesh = 0; mesh < TEST_MESHES; mesh += 2) {
         trd__backend *backend = small_backend_pjrt(&test_mesh_at(mesh)->placement);
         for (int layout = 0; layout < LAYOUTS; layout++) round_trip(backend, layout);
@@ -147,7 +140,7 @@ static void reads_what_was_written(void **state)
 static void updates_in_place(void **state)
 {
     (void)state;
-    need_plugin();
+    test_need_plugin();
     trd__backend *backend = small_backend_pjrt(&test_mesh_at(4)->placement);
     trd__entry w = {.name = "w", .dtype = TRD_F32, .shape = {2, {4, 6}}}, x = w;
     test_mesh_axes(&w);
@@ -179,6 +172,47 @@ static void updates_in_place(void **state)
     assert_non_null(strstr(trd_error_message(), "slot \"state\": expected the entries split over the mesh"));
     backend->table->set_free(backend, other);
     for (int i = 0; i < 2; i++) backend->table->set_free(backend, sets[i]);
+    backend->table->executable_free(backend, executable);
+    trd__program_free(p);
+    trd__backend_free(backend);
+}
+
+/* A failed run may leave the buffers of what it writes failed or given away. What is written without being
+ * read is defined anew behind a reset, large or small. */
+static void writes_again_after_a_failure(void **state)
+{
+    (void)state;
+    test_need_plugin();
+    trd__backend *backend = small_backend_pjrt(NULL);
+    const trd__pjrt_client *c = &((const trd__pjrt_backend *)backend)->client;
+    const trd__entry out[] = {{.name = "large", .dtype = TRD_F32, .shape = {2, {512, 512}}},
+                              {.name = "small", .dtype = TRD_F32, .shape = {1, {3}}}};
+    trd__program *p;
+    trd__executable *executable;
+    trd__set *set;
+    expect_ok(trd__program_create("fill", &p), "create");
+    int slot = trd__program_slot(p, "results", TRD__WRITE, out, 2);
+    for (int i = 0; i < 2; i++)
+        trd__program_output(p, slot, i, trd_constant_fill(p->builder, TRD_F32, out[i].shape, 2));
+    expect_ok(backend->table->compile(backend, p, NULL, &executable), "compile");
+    expect_ok(backend->table->set_create(backend, "results", out, 2, &set), "create a set");
+    expect_ok(backend->table->execute(backend, executable, &set, NULL), "execute");
+    expect_ok(backend->table->drain(backend), "drain");
+    for (int i = 0; i < 2; i++) {
+        PJRT_Buffer_Delete_Args lost = {.struct_size = PJRT_Buffer_Delete_Args_STRUCT_SIZE,
+                                        .buffer = *trd__pjrt_set_buffers(c, (trd__pjrt_set *)set, i)};
+        assert_null(c->api->PJRT_Buffer_Delete(&lost));
+    }
+    backend->table->reset(backend);
+    float *found = trd__alloc(512 * 512, sizeof *found);
+    assert_non_null(found);
+    for (int run = 0; run < 2; run++) {
+        expect_ok(backend->table->execute(backend, executable, &set, NULL), "execute again");
+        expect_ok(backend->table->set_read(backend, set, 0, found), "read");
+        for (int i = 0; i < 512 * 512; i++) assert_true(found[i] == 2);
+    }
+    trd__free(found);
+    backend->table->set_free(backend, set);
     backend->table->executable_free(backend, executable);
     trd__program_free(p);
     trd__backend_free(backend);
@@ -260,7 +294,7 @@ static void expect_replicas(trd__backend *backend, int64_t replicas)
 static void runs_replicas(void **state)
 {
     (void)state;
-    need_plugin();
+    test_need_plugin();
     for (int mesh = 0; mesh < TEST_MESHES; mesh++) {
         const trd__placement *placement = &test_mesh_at(mesh)->placement;
         if (placement->size[TRD__MESH_DATA] == 1) continue;
@@ -293,8 +327,9 @@ static void keeps_hosts_outermost(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_what_was_written),
-                                       cmocka_unit_test(updates_in_place), cmocka_unit_test(runs_replicas),
-                                       cmocka_unit_test(keeps_hosts_outermost)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_what_was_written), cmocka_unit_test(updates_in_place),
+        cmocka_unit_test(writes_again_after_a_failure), cmocka_unit_test(runs_replicas),
+        cmocka_unit_test(keeps_hosts_outermost)};
     return cmocka_run_group_tests_name("backend/pjrt_mesh", tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "backend/pjrt/runtime/pjrt.h"
 #include "base/alloc.h"
+#include "support/program.h"
 
 static void refuses(const char *path, trd_status expected, const char *message)
 {
@@ -34,6 +35,7 @@ static void refuses_what_is_no_plugin(void **state)
     refuses(NULL, TRD_NOT_FOUND, "there is no plugin \"from/environment.so\"");
     refuses("CMakeLists.txt", TRD_INVALID_ARGUMENT, "\"CMakeLists.txt\" is no plugin that can be loaded: ");
     refuses(TRD_NO_PLUGIN, TRD_INVALID_ARGUMENT, "is no PJRT plugin: it has no function GetPjrtApi");
+    unsetenv("PJRT_PLUGIN_LIBRARY_PATH");
     if (kept) setenv("PJRT_PLUGIN_LIBRARY_PATH", kept, 1);
     free(kept);
 }
@@ -133,10 +135,7 @@ static void writes_flags(void **state)
 static void opens_again_and_again(void **state)
 {
     (void)state;
-    if (!getenv("PJRT_PLUGIN_LIBRARY_PATH")) {
-        print_message("no plugin: run tools/fetch-pjrt or set PJRT_PLUGIN_LIBRARY_PATH\n");
-        skip();
-    }
+    test_need_plugin();
     for (int i = 0; i < 3; i++) {
         trd__backend *backend;
         trd_status status = trd__backend_create(&(trd__backend_options){.name = "pjrt"}, &backend);

@@ -18,6 +18,7 @@
 #include "base/shape.h"
 #include "engine/internal.h"
 #include "support/engine.h"
+#include "support/program.h"
 #include "support/scratch.h"
 
 enum { ROWS = 8, LENGTH = TEST_LENGTH, CELLS = ROWS * LENGTH, MICRO = 3, STEPS = 2 };
@@ -30,14 +31,6 @@ typedef struct mesh {
 } mesh;
 
 static const mesh one = {.name = "one device"};
-
-/* Without a plugin nothing here can run. */
-static inline void need_plugin(void)
-{
-    if (getenv("PJRT_PLUGIN_LIBRARY_PATH")) return;
-    print_message("no plugin: run tools/fetch-pjrt or set PJRT_PLUGIN_LIBRARY_PATH\n");
-    skip();
-}
 
 static inline trd_engine *engine_on(const mesh *m, const char *folder, const char *backend)
 {
@@ -60,13 +53,16 @@ typedef struct payload {
     float weights[CELLS];
 } payload;
 
-/* Number 1 of a step has no weighted token, number 2 fewer rows. */
+/* Packed rows, one of them left-padded and in number 0 of a step one that is all padding. Number 1 has no
+ * weighted token, number 2 fewer rows. */
 static inline const trd_batch *fill(payload *p, int step, int micro)
 {
     uint64_t seed = (uint64_t)(step * MICRO + micro + 1);
     for (int i = 0; i < CELLS; i++) {
         p->tokens[i] = (int32_t)trd__rng_below(seed, 0, (uint64_t)i, TEST_VOCAB);
-        p->segments[i] = i % LENGTH < 5 ? 1 : i % LENGTH < 10 + i / LENGTH % 3 ? 2 : 0;
+        int row = i / LENGTH, t = i % LENGTH;
+        bool padding = (micro == 0 && row == 1) || (row == 2 && t < 3) || t >= 10 + row % 3;
+        p->segments[i] = padding ? 0 : t < 5 ? 1 : 2;
         p->weights[i] = micro == 1 ? 0.0f : (float)trd__rng_below(seed, 1, (uint64_t)i, 3);
     }
     p->batch = (trd_batch){.rows = micro == 2 ? ROWS - 3 : ROWS,
@@ -129,6 +125,15 @@ static inline void expect_same_step(const char *what, trd_engine *expected, trd_
     expect_near(what, trd_engine_params(expected), trd_engine_params(found), 1e-5);
 }
 
+static inline double evaluate(trd_engine *engine)
+{
+    payload p;
+    OK(trd_engine_eval_begin(engine));
+    for (int i = 0; i < MICRO; i++) OK(trd_engine_eval_step(engine, fill(&p, STEPS, i)));
+    OK(trd_engine_eval_end(engine));
+    return test_eval_metric(engine, "loss");
+}
+
 static inline void agrees_with_one_device(const mesh *m)
 {
     const mesh single = {.name = one.name, .optimizer = m->optimizer};
@@ -145,6 +150,9 @@ static inline void agrees_with_one_device(const mesh *m)
         OK(trd_engine_update(found));
         expect_same_step(m->name, expected, found);
     }
+    double loss = evaluate(expected), other = evaluate(found);
+    if (!(fabs(loss - other) <= 1e-5 * fabs(loss)))
+        fail_msg("%s: evaluation expected %.9g, found %.9g", m->name, loss, other);
     float x[CELLS], y[CELLS];
     const size_t bytes = sizeof(float) * (ROWS - 3) * LENGTH;
     OK(trd_engine_fwd_only(expected, trd_forward_token_logprobs, NULL, fill(&p, 9, 2), x, bytes));

@@ -18,7 +18,7 @@ static void deferred_reduction_agrees(void **state)
     static const mesh scanned = {.name = "data=2 fsdp=2, deferred, scanned",
                                  .options = {.ici = {.data = 2, .fsdp = 2}, .defer_grad_reduction = true},
                                  .scanned = true};
-    need_plugin();
+    test_need_plugin();
     agrees_with_one_device(&scanned);
     agrees_with_one_device(&deferred4);
     agrees_with_one_device(&deferred22);
@@ -28,7 +28,7 @@ static void deferred_reduction_agrees(void **state)
 static void gradients_stay_apart(void **state)
 {
     (void)state;
-    need_plugin();
+    test_need_plugin();
     trd_engine *engine = engine_on(&deferred4, NULL, "pjrt");
     feed(engine, 0, 0, 1);
     const trd__entry *own = &trd__mesh_device_layout(engine, TRD__ROLE_GRADIENTS)->entries[0];
@@ -53,7 +53,7 @@ static void gradients_stay_apart(void **state)
 static void train_step_is_the_pair(void **state)
 {
     (void)state;
-    need_plugin();
+    test_need_plugin();
     trd_engine *pair = engine_on(&deferred4, NULL, "pjrt"), *fused = engine_on(&deferred4, NULL, "pjrt");
     payload p;
     for (int step = 0; step < STEPS; step++) {
@@ -100,7 +100,7 @@ static void resumes(void **state, const mesh *from, const mesh *to, const char *
 
 static void resumes_on_another_mesh(void **state)
 {
-    need_plugin();
+    test_need_plugin();
     resumes(state, &deferred4, &data4, "pjrt");
     resumes(state, &deferred4, &deferred4, "pjrt");
     resumes(state, &deferred4, &deferred22, "pjrt");

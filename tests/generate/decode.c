@@ -1,5 +1,6 @@
 /* Logits from the key-value cache against a full forward pass of the engine over the same tokens. */
 #include "generate/fixture.h"
+#include "support/program.h"
 
 /* Reads the first lengths[r] tokens of row r as its prompt, then feeds the rest one by one; every step's
  * logits must be those of the full pass at that place. A row that reaches the end rests while the others go
@@ -33,6 +34,12 @@ static void follow(trd_generator *g, const int32_t *tokens, const int *lengths, 
     }
 }
 
+/* Where every program takes a second to compile, one family in both forms and one size of chunk must do. */
+static bool on_cpu(void)
+{
+    return strcmp(test_backend_name(), "cpu") == 0;
+}
+
 static void check(const family *f, trd_dtype dtype, double tolerance)
 {
     static const int lengths[][ROWS] = {{1, 1, 1}, {20, 33, 7}, {2, 48, 17}, {40, 1, 16}};
@@ -41,7 +48,7 @@ static void check(const family *f, trd_dtype dtype, double tolerance)
     trd_engine *engine = fixture_engine(f, dtype, NULL);
     fixture_tokens(tokens, ROWS * LENGTH, 11);
     float *expected = fixture_logits(engine, tokens);
-    for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+    for (size_t c = on_cpu() ? 0 : 2; c < sizeof chunks / sizeof *chunks; c++) {
         trd_generator *g = fixture_generator(engine, ROWS, chunks[c]);
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
             follow(g, tokens, lengths[i], expected, tolerance);
@@ -54,13 +61,13 @@ static void check(const family *f, trd_dtype dtype, double tolerance)
 static void cache_equals_full_forward(void **state)
 {
     (void)state;
-    for (int i = 0; i < FAMILIES; i++) check(&families[i], TRD_F32, 2e-5);
+    for (int i = on_cpu() ? 0 : 2; i < FAMILIES; i++) check(&families[i], TRD_F32, 2e-5);
 }
 
 static void cache_in_bfloat16(void **state)
 {
     (void)state;
-    for (int i = 0; i < FAMILIES; i++) check(&families[i], TRD_BF16, 6e-2);
+    for (int i = on_cpu() ? 0 : FAMILIES - 1; i < FAMILIES; i++) check(&families[i], TRD_BF16, 6e-2);
 }
 
 /* Whatever else runs beside a row, and whatever an earlier use left in the cache. */

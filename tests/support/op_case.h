@@ -7,9 +7,9 @@
  *   repeat       two compilations and runs with the same number of threads give the same bits
  *   pjrt         XLA against the plain kernels, also adding to accumulators; only where --mode asks for it,
  *                with the plugin that PJRT_PLUGIN_LIBRARY_PATH names
- *   mesh         the same on meshes of four devices in both shard modes; by day every third case on one of
- * them Options of a test program: --list, --coverage (names of the ops its cases reach), --case NAME, --mode
- * MODE,
+ *   mesh         the same on meshes of four devices in both shard modes; by day every third case on one
+ *
+ * Options of a test program: --list, --coverage (names of the ops its cases reach), --case NAME, --mode MODE,
  * --seed N. */
 #ifndef TRD_TESTS_OP_CASE_H
 #define TRD_TESTS_OP_CASE_H

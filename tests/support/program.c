@@ -25,6 +25,13 @@ void test_cpu_only(void)
     if (strcmp(test_backend_name(), "cpu") != 0) skip();
 }
 
+void test_need_plugin(void)
+{
+    if (getenv("PJRT_PLUGIN_LIBRARY_PATH")) return;
+    print_message("no plugin: run tools/fetch-pjrt or set PJRT_PLUGIN_LIBRARY_PATH\n");
+    skip();
+}
+
 trd__backend *test_backend(int threads)
 {
     return test_backend_isa(threads, NULL);

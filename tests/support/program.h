@@ -8,6 +8,8 @@
 const char *test_backend_name(void);
 /* Skips the running test, which is of the CPU backend's own ways, under another backend. */
 void test_cpu_only(void);
+/* Skips the running test where PJRT_PLUGIN_LIBRARY_PATH names no plugin. */
+void test_need_plugin(void);
 /* That backend with `threads` workers; fails the test when it cannot be made. */
 trd__backend *test_backend(int threads);
 trd__backend *test_backend_isa(int threads, const char *isa); /* NULL: the best */

@@ -161,7 +161,7 @@ static trd_status compile(trd__backend *base, const trd__program *program,
     trd__executable *e;
     *out = NULL;
     uint64_t begin_ns = trd__now_ns();
-    TRD_TRY(trd__pjrt_compile(backend, program, options->dump_folder, &e));
+    TRD_TRY(trd__pjrt_compile(backend, program, options ? options->dump_folder : NULL, &e));
     uint64_t temporary = backend->temporary_bytes;
     if (e->report.arena_bytes > temporary) temporary = e->report.arena_bytes;
     trd_status status = check_memory(backend, backend->set_bytes, temporary);
@@ -261,6 +261,7 @@ static trd_status drain(trd__backend *base)
 static void reset(trd__backend *base)
 {
     trd__pjrt_queue_reset(of(base)->queue);
+    of(base)->first_sound = trd__pjrt_queue_last(of(base)->queue) + 1;
 }
 
 static trd__backend_stats stats(const trd__backend *base)

@@ -173,22 +173,25 @@ static trd_status bind_arguments(const trd__pjrt_backend *backend, trd__executab
 }
 
 /* What the run replaces and takes no memory from goes first, so that old and new contents need not fit at
- * once. Queued runs hold the buffers that they use. */
-static void drop_overwritten(const trd__pjrt_client *c, const trd__executable *e, trd__set *const *sets)
+ * once. Queued runs hold the buffers that they use. What was written before a failure may hold that failure,
+ * which a run that took its memory would fail with again. */
+static void drop_overwritten(const trd__pjrt_backend *backend, const trd__executable *e,
+                             trd__set *const *sets)
 {
+    const trd__pjrt_client *c = &backend->client;
     for (int i = 0; i < e->module.result_count; i++) {
         const trd__pjrt_binding *to = &e->module.results[i];
-        if (e->slots[to->slot].access != TRD__WRITE || to->alias >= 0) continue;
-        PJRT_Buffer **buffers = trd__pjrt_set_buffers(c, (const trd__pjrt_set *)sets[to->slot], to->entry);
-        trd__pjrt_parts_free(c, buffers);
-        for (int d = 0; d < c->device_count; d++) buffers[d] = NULL;
+        const trd__pjrt_set *set = (const trd__pjrt_set *)sets[to->slot];
+        if (e->slots[to->slot].access != TRD__WRITE) continue;
+        if (to->alias < 0 || set->last_write < backend->first_sound)
+            trd__pjrt_parts_free(c, trd__pjrt_set_buffers(c, set, to->entry));
     }
 }
 
 trd_status trd__pjrt_dispatch(const trd__pjrt_backend *backend, trd__executable *e, trd__set *const *sets)
 {
     const trd__pjrt_client *c = &backend->client;
-    drop_overwritten(c, e, sets);
+    drop_overwritten(backend, e, sets);
     TRD_TRY(bind_arguments(backend, e, sets));
     PJRT_ExecuteOptions options = TRD__PJRT(PJRT_ExecuteOptions);
     PJRT_LoadedExecutable_Execute_Args execute =

@@ -54,6 +54,7 @@ typedef struct trd__pjrt_backend {
     char *cache_directory;   /* NULL: compiled programs are not kept */
     int host_threads;
     uint64_t set_bytes, temporary_bytes; /* on one device: all sets; the most that a program computes in */
+    uint64_t first_sound; /* first ticket after the last failure: what earlier runs wrote may be lost */
 } trd__pjrt_backend;
 
 /* How entries are split over the mesh, and their key. */
