@@ -39,6 +39,7 @@ trd_status cli_run_config(cli_run *run, int words, char **argv)
 
 trd_status cli_run_save_config(const cli_run *run)
 {
+    if (run->options.mesh.process != 0) return TRD_OK; /* of several processes one writes */
     if (run->options
             .checkpoint_directory) /* so the folder is locked: what is left is of a run that was killed */
         TRD_TRY(trd__file_sweep(run->folder));

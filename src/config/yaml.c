@@ -96,21 +96,18 @@ static trd_status read_rule(reader *r, const char *key, const char **rule)
 static trd_status read_list(reader *r, const char *key, trd__text_list *list)
 {
     const char *items[MOST_ITEMS];
+    const bool rules = is_rules(key);
     int count = 0;
     for (;;) {
         TRD_TRY(next(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
-        if (r->event.type == YAML_SEQUENCE_START_EVENT && is_rules(key)) {
-            if (count == MOST_ITEMS) break;
-            TRD_TRY(read_rule(r, key, &items[count++]));
-            continue;
-        }
-        if (r->event.type != YAML_SCALAR_EVENT || is_rules(key))
+        if (r->event.type != (rules ? YAML_SEQUENCE_START_EVENT : YAML_SCALAR_EVENT))
             return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: %s", where(r), key,
-                             is_rules(key) ? rule_form : "a list may hold plain values only");
+                             rules ? rule_form : "a list may hold plain values only");
         if (count == MOST_ITEMS)
             return trd__fail(TRD_INVALID_ARGUMENT, "%s: %s: more than %d items", where(r), key, MOST_ITEMS);
-        TRD_TRY(copy_scalar(r, &items[count++]));
+        TRD_TRY(rules ? read_rule(r, key, &items[count]) : copy_scalar(r, &items[count]));
+        count++;
     }
     list->count = count;
     list->items = trd__arena_alloc(r->config->arena, (size_t)count + 1, sizeof *list->items);

@@ -337,10 +337,13 @@ int trd__optimizer_entry(const trd_engine *engine, int extra); /* of TRD__OPT_*,
 /* pieces.c */
 trd_status trd__pieces_build(trd_engine *engine); /* once the layouts are there */
 size_t trd__piece_bytes(const trd__piece *piece);
-/* How many pieces and entries of a role a checkpoint holds; middle: of one inside a step. The sums behind the
- * gradients are not among them. */
+/* How many pieces of a role a checkpoint holds; middle: of one inside a step. The sums behind the gradients
+ * are not among them. */
 int trd__saved_pieces(const trd_engine *engine, trd__role role, bool middle);
-int trd__saved_entries(const trd_engine *engine, trd__role role, bool middle);
+/* Copies all saved pieces of a role to memory of trd__pieces_bytes, reading each entry once, and points
+ * arrays[i].data to piece i in it. */
+trd_status trd__pieces_read(trd_engine *engine, trd__role role, bool middle, char *memory, trd_array *arrays);
+uint64_t trd__pieces_bytes(const trd_engine *engine, trd__role role, bool middle);
 trd_status trd__piece_read(trd_engine *engine, trd__role role, int i, void *data);
 trd_status trd__piece_write(trd_engine *engine, trd__role role, int i, const void *data);
 /* The array for piece i, of its shape and of any float dtype where the dtype is another. */

@@ -44,7 +44,8 @@ static trd_status set_sizes(trd_engine *engine)
     TRD_TRY(set_size(p, TRD__MESH_TENSOR, ici->tensor, dcn->tensor));
     TRD_TRY(set_size(p, TRD__MESH_EXPERT, ici->expert, dcn->expert));
     int64_t devices = 1;
-    for (int a = 0; a < TRD__MESH_AXIS_COUNT && devices <= MOST_DEVICES; a++) devices *= p->size[a];
+    for (int a = 0; a < TRD__MESH_AXIS_COUNT && devices <= MOST_DEVICES; a++) /* no product can overflow */
+        devices = p->size[a] <= MOST_DEVICES ? devices * p->size[a] : p->size[a];
     if (devices <= MOST_DEVICES) return TRD_OK;
     return trd__fail(TRD_INVALID_ARGUMENT,
                      "creating an engine: a mesh expected at most %d devices, found more", MOST_DEVICES);
@@ -72,8 +73,15 @@ static trd_status add_rule(trd__axis_rule *rule, const char *logical, const char
     if (count > TRD__MESH_AXIS_COUNT)
         return trd__fail(TRD_INVALID_ARGUMENT, "logical_axis_rules: %s: expected at most %d axes, found %d",
                          logical, TRD__MESH_AXIS_COUNT, count);
-    for (int i = 0; i < count && axes[i]; i++)
-        TRD_TRY(find_axis(logical, axes[i], &rule->axes[rule->axis_count++]));
+    for (int i = 0; i < count && axes[i]; i++) {
+        TRD_TRY(find_axis(logical, axes[i], &rule->axes[i]));
+        for (int j = 0; j < i; j++)
+            if (rule->axes[j] == rule->axes[i])
+                return trd__fail(TRD_INVALID_ARGUMENT,
+                                 "logical_axis_rules: %s: the axis \"%s\" is named twice; name it once",
+                                 logical, axes[i]);
+        rule->axis_count++;
+    }
     return TRD_OK;
 }
 
@@ -159,10 +167,11 @@ static trd_status check_rows(trd_engine *engine)
 static trd_status check_processes(const trd_engine *engine)
 {
     const trd_mesh_options *mesh = &engine->options.mesh;
-    if (mesh->processes <= 1) return TRD_OK;
-    if (mesh->process < 0 || mesh->process >= mesh->processes)
+    int last = mesh->processes > 1 ? mesh->processes - 1 : 0;
+    if (mesh->process < 0 || mesh->process > last) /* one that is not 0 writes nothing */
         return trd__fail(TRD_INVALID_ARGUMENT, "process_id: expected 0 to %d (num_processes - 1), found %d",
-                         mesh->processes - 1, mesh->process);
+                         last, mesh->process);
+    if (last == 0) return TRD_OK;
     for (int a = TRD__MESH_DATA + 1; a < TRD__MESH_AXIS_COUNT; a++)
         if (engine->placement.hosts[a] > 1)
             return trd__fail(TRD_UNSUPPORTED,

@@ -91,10 +91,49 @@ int trd__saved_pieces(const trd_engine *engine, trd__role role, bool middle)
     return middle ? engine->pieces[role].count - TRD__SUM_COUNT : 0;
 }
 
-int trd__saved_entries(const trd_engine *engine, trd__role role, bool middle)
+static int saved_entries(const trd_engine *engine, trd__role role, bool middle)
 {
     if (role != TRD__ROLE_GRADIENTS) return engine->layout[role].count;
     return middle ? engine->trainable_count : 0;
+}
+
+/* Of an entry in a copy of the state. Its pieces are parts of it. */
+static size_t copied_bytes(const trd__entry *entry)
+{
+    return (trd__entry_bytes(entry) + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
+}
+
+uint64_t trd__pieces_bytes(const trd_engine *engine, trd__role role, bool middle)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < saved_entries(engine, role, middle); i++)
+        bytes += copied_bytes(&engine->layout[role].entries[i]);
+    return bytes;
+}
+
+/* places[i] is where entry i is then. */
+static trd_status read_entries(trd_engine *engine, trd__role role, bool middle, char *memory, char **places)
+{
+    for (int i = 0; i < saved_entries(engine, role, middle); i++) {
+        trd_status status = trd__entry_read(engine, role, i, memory);
+        if (status != TRD_OK) return trd__engine_fail(engine, status, "reading state");
+        places[i] = memory;
+        memory += copied_bytes(&engine->layout[role].entries[i]);
+    }
+    return TRD_OK;
+}
+
+trd_status trd__pieces_read(trd_engine *engine, trd__role role, bool middle, char *memory, trd_array *arrays)
+{
+    char **places = trd__calloc((size_t)saved_entries(engine, role, middle) + 1, sizeof *places);
+    trd_status status = places ? read_entries(engine, role, middle, memory, places) : TRD_NO_MEMORY;
+    for (int i = 0; status == TRD_OK && i < trd__saved_pieces(engine, role, middle); i++) {
+        const trd__piece *piece = &engine->pieces[role].items[i];
+        size_t row = piece->row < 0 ? 0 : (size_t)piece->row;
+        arrays[i].data = places[piece->entry] + row * trd__piece_bytes(piece);
+    }
+    trd__free(places);
+    return status;
 }
 
 trd_status trd__piece_read(trd_engine *engine, trd__role role, int i, void *data)

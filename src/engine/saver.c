@@ -195,22 +195,11 @@ static int saved_pieces(const trd_engine *engine, trd__role role)
     return trd__saved_pieces(engine, role, engine->micro_step > 0);
 }
 
-static int saved_entries(const trd_engine *engine, trd__role role)
-{
-    return trd__saved_entries(engine, role, engine->micro_step > 0);
-}
-
 const char *trd__saved_name(trd__role role, const char *entry, char *text, size_t bytes)
 {
     static const char *const prefixes[TRD__STATE_ROLES] = {"", "optimizer/", "gradients/", "model_state/"};
     snprintf(text, bytes, "%s%s", prefixes[role], entry);
     return text;
-}
-
-/* Of an entry in a snapshot. Its pieces are parts of it. */
-static size_t saved_bytes(const trd__entry *entry)
-{
-    return (trd__entry_bytes(entry) + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
 }
 
 /* Names and types of everything; names lie in the arena. */
@@ -235,40 +224,6 @@ static trd_status list_arrays(trd_engine *engine, snapshot *s)
     return TRD_OK;
 }
 
-/* Copies a role's entries to memory; places[i] is where entry i is then. */
-static trd_status copy_entries(trd_engine *engine, trd__role role, char *memory, char **places)
-{
-    for (int i = 0; i < saved_entries(engine, role); i++) {
-        trd_status status = trd__entry_read(engine, role, i, memory);
-        if (status != TRD_OK) return trd__engine_fail(engine, status, "reading state for a checkpoint");
-        places[i] = memory;
-        memory += saved_bytes(&engine->layout[role].entries[i]);
-    }
-    return TRD_OK;
-}
-
-/* The same, and points the arrays of the role's pieces into the copy. */
-static trd_status copy_role(trd_engine *engine, trd__role role, char *memory, trd_array *arrays)
-{
-    char **places = trd__calloc((size_t)saved_entries(engine, role) + 1, sizeof *places);
-    trd_status status = places ? copy_entries(engine, role, memory, places) : TRD_NO_MEMORY;
-    for (int i = 0; status == TRD_OK && i < saved_pieces(engine, role); i++) {
-        const trd__piece *piece = &engine->pieces[role].items[i];
-        size_t row = piece->row < 0 ? 0 : (size_t)piece->row;
-        arrays[i].data = places[piece->entry] + row * trd__piece_bytes(piece);
-    }
-    trd__free(places);
-    return status;
-}
-
-static uint64_t role_bytes(const trd_engine *engine, trd__role role)
-{
-    uint64_t bytes = 0;
-    for (int i = 0; i < saved_entries(engine, role); i++)
-        bytes += saved_bytes(&engine->layout[role].entries[i]);
-    return bytes;
-}
-
 static trd_status copy_state(trd_engine *engine, snapshot *s)
 {
     s->bytes = (size_t)trd__snapshot_bytes(engine);
@@ -276,8 +231,8 @@ static trd_status copy_state(trd_engine *engine, snapshot *s)
     char *at = engine->saver->memory;
     trd_array *arrays = s->arrays;
     for (trd__role role = 0; role < TRD__STATE_ROLES; role++) {
-        TRD_TRY(copy_role(engine, role, at, arrays));
-        at += role_bytes(engine, role);
+        TRD_TRY(trd__pieces_read(engine, role, engine->micro_step > 0, at, arrays));
+        at += trd__pieces_bytes(engine, role, engine->micro_step > 0);
         arrays += saved_pieces(engine, role);
     }
     return TRD_OK;
@@ -328,7 +283,8 @@ void trd__saver_restored(trd_engine *engine)
 uint64_t trd__snapshot_bytes(const trd_engine *engine)
 {
     uint64_t bytes = 0;
-    for (trd__role role = 0; role < TRD__STATE_ROLES; role++) bytes += role_bytes(engine, role);
+    for (trd__role role = 0; role < TRD__STATE_ROLES; role++)
+        bytes += trd__pieces_bytes(engine, role, engine->micro_step > 0);
     return bytes;
 }
 

@@ -157,13 +157,8 @@ trd_status trd__weights_fill(trd_engine *engine)
 static trd_status copy_parameters(trd_engine *engine, char *memory, trd_array *arrays)
 {
     trd_view view = trd_engine_params(engine);
-    for (int i = 0; i < trd_view_count(view); i++) {
-        arrays[i] = trd_view_describe(view, i);
-        arrays[i].data = memory;
-        TRD_TRY(trd_view_read(view, i, memory));
-        memory += trd__piece_bytes(&engine->pieces[TRD__ROLE_PARAMS].items[i]);
-    }
-    return TRD_OK;
+    for (int i = 0; i < trd_view_count(view); i++) arrays[i] = trd_view_describe(view, i);
+    return trd__pieces_read(engine, TRD__ROLE_PARAMS, false, memory, arrays);
 }
 
 trd_status trd_engine_export(trd_engine *engine, const char *folder, trd_dtype dtype)
@@ -173,7 +168,7 @@ trd_status trd_engine_export(trd_engine *engine, const char *folder, trd_dtype d
     char *made = NULL;
     if (!engine->config) TRD_TRY(trd_model_to_json(engine->model, trd_dtype_name(dtype), &made));
     size_t count = (size_t)engine->pieces[TRD__ROLE_PARAMS].count;
-    size_t bytes = (size_t)trd__layout_bytes(&engine->layout[TRD__ROLE_PARAMS]);
+    size_t bytes = (size_t)trd__pieces_bytes(engine, TRD__ROLE_PARAMS, false);
     char *memory = trd__map(bytes);
     trd_array *arrays = trd__calloc(count, sizeof *arrays);
     trd_status status = memory && arrays ? copy_parameters(engine, memory, arrays) : TRD_NO_MEMORY;

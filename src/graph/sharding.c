@@ -21,11 +21,6 @@ int64_t trd__mesh_devices(const trd__placement *placement)
     return devices;
 }
 
-int64_t trd__mesh_batch_shards(const trd__placement *placement)
-{
-    return placement ? placement->size[TRD__MESH_DATA] * placement->size[TRD__MESH_FSDP] : 1;
-}
-
 /* What is still free while one tensor's dimensions are gone through. */
 typedef struct choice {
     const trd__placement *placement;

@@ -45,8 +45,6 @@ typedef struct trd__sharding {
 
 const char *trd__mesh_axis_name(trd__mesh_axis axis);
 int64_t trd__mesh_devices(const trd__placement *placement); /* 1 for NULL */
-/* By how many data x fsdp splits a batch; 1 for NULL. */
-int64_t trd__mesh_batch_shards(const trd__placement *placement);
 /* axes: a logical name (or NULL) for each dimension. over_data: the data axis, where it is still free, also
  * splits the first dimension that it divides (an optimizer's state that every replica would hold whole), but
  * for layers, which loops go along. */

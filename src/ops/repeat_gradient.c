@@ -1,7 +1,7 @@
 /* The gradient of repeat. The body is differentiated once, in a scratch program: the forward nodes first,
  * then what reverse mode adds, from the cotangents of the carries and of the made rows. Rematerialization
- * decides what the later part computes again. Then the scratch program is cut in two: the forward body   also
- * makes each value that the later part still reads (the residuals), stacked; the backward body  runs the
+ * decides what the later part computes again. Then the scratch program is cut in two: the forward body also
+ * makes each value that the later part still reads (the residuals), stacked; the backward body runs the
  * other way. It carries the cotangents of the carries and the sums of those of shared operands, reads
  * residuals by rows, and makes the cotangents of stacked operands. Invariant: contributions to a row meet in
  * the order in which the unrolled graph has them. */

@@ -409,6 +409,21 @@ static void optimizer_keys(void **state)
     override_refused("muon_consistent_rms=none", "muon_consistent_rms: expected a number");
 }
 
+/* message NULL: as many are taken. */
+static void many_rules(void **state, int count, const char *message)
+{
+    static const char rule[] = "- [a, data]\n";
+    char *text = malloc(64 + (size_t)count * sizeof rule);
+    assert_non_null(text);
+    char *at = stpcpy(text, "model_name: tiny\nlogical_axis_rules:\n");
+    for (int i = 0; i < count; i++) at = stpcpy(at, rule);
+    if (message)
+        refuses(state, text, TRD_INVALID_ARGUMENT, message);
+    else
+        trd_config_free(config_of(state, text));
+    free(text);
+}
+
 static void mesh_keys(void **state)
 {
     trd_config *config = config_of(state, "model_name: tiny\n"
@@ -456,6 +471,8 @@ static void mesh_keys(void **state)
     override_refused("logical_axis_rules=[[embed, {a: b}]]", form);
     override_refused("logical_axis_rules=[['', a]]", "\"\" is no name");
     override_refused("logical_axis_rules=[['a b', a]]", "\"a b\" is no name");
+    many_rules(state, 1024, NULL);
+    many_rules(state, 1025, "logical_axis_rules: more than 1024 items");
     override_refused("ici_fsdp_parallelism=-1",
                      "ici_fsdp_parallelism: expected 1 or more, found -1: the rows");
     override_refused("dcn_data_parallelism=0", "dcn_data_parallelism: expected 1 or more, found 0; give");

@@ -1,5 +1,6 @@
 /* Meshes without devices: what options are refused, what is switched off with a warning, plans for meshes
  * that are not there, and the programs that deferred reduction makes. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,12 +60,19 @@ static void bad_meshes_are_refused(void **state)
     o = mesh_options(4, 1, 1, &w);
     o.mesh.dcn.tensor = 1 << 20;
     refused(&o, "at most 65536 devices");
+    o.mesh.ici = (trd_mesh_axes){.data = 1 << 16, .tensor = INT_MAX}; /* the product is beyond 64 bits */
+    o.mesh.dcn = (trd_mesh_axes){.tensor = INT_MAX};
+    refused(&o, "at most 65536 devices");
     const char *const axes[] = {"fspd"};
     const trd_axis_rule rule = {"embed", axes, 1};
     o = mesh_options(4, 1, 1, &w);
     o.mesh.rules = &rule;
     o.mesh.rule_count = 1;
     refused(&o, "logical_axis_rules: embed: \"fspd\" is no axis of the mesh; did you mean \"fsdp\"?");
+    const char *const repeated[] = {"fsdp", "tensor", "fsdp"};
+    const trd_axis_rule twice = {"embed", repeated, 3};
+    o.mesh.rules = &twice;
+    refused(&o, "logical_axis_rules: embed: the axis \"fsdp\" is named twice");
 }
 
 /* The backend says so; a plan is made all the same. */
@@ -73,6 +81,9 @@ static void processes_hold_all_of_the_state(void **state)
     (void)state;
     warnings w;
     trd_engine_options o = mesh_options(4, 1, 1, &w);
+    o.mesh.process = 1;
+    refused(&o, "process_id: expected 0 to 0 (num_processes - 1), found 1");
+    o.mesh.process = 0;
     o.mesh.processes = 2;
     refused(&o, "backend cpu runs in one process, num_processes is 2");
     o.mesh.process = 2;

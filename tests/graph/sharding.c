@@ -17,7 +17,6 @@ static void sizes(void **state)
 {
     (void)state;
     assert_int_equal(trd__mesh_devices(&mesh), 24);
-    assert_int_equal(trd__mesh_batch_shards(&mesh), 6);
     assert_int_equal(trd__mesh_devices(NULL), 1);
     assert_string_equal(trd__mesh_axis_name(TRD__MESH_EXPERT), "expert");
 }

@@ -60,7 +60,6 @@ void trd__emit_text_list(trd__emitter *e, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
 /* A value's text pieces. All live as long as the emitter's arena. */
 const char *trd__hlo_type(trd__emitter *e, trd_dtype dtype, const trd_shape *shape);
-const char *trd__hlo_element(trd_dtype dtype);                                  /* "f32", "i1" */
 const char *trd__hlo_literal(trd__emitter *e, trd_dtype dtype, double value);   /* "1.5e+00", "0x7F800000" */
 const char *trd__hlo_list(trd__emitter *e, const int64_t *numbers, int count);  /* "0, 2" */
 const char *trd__hlo_name(trd__emitter *e, const char *base, int number);       /* "%base_12" */

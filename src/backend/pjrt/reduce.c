@@ -25,7 +25,7 @@ static trd_dtype sum_dtype(const trd_node *n)
     trd_dtype from = trd__type_of(n->inputs[0])->dtype, to = n->results[0].dtype;
     if (!trd__dtype_is_float(from)) return to == TRD_I32 || from == TRD_BOOL ? TRD_I32 : TRD_I64;
     if (trd__shape_count(&n->results[0].shape) == 1) return TRD_F64;
-    return trd__dtype_is_float(to) && to == TRD_F64 ? TRD_F64 : trd__compute_dtype(from);
+    return to == TRD_F64 ? TRD_F64 : trd__compute_dtype(from);
 }
 
 static void lower_sum(trd__emitter *e, const trd_node *n, const trd__pjrt_op *row, trd__hlo *results)

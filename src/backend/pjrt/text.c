@@ -18,11 +18,6 @@ static const char *const element_names[TRD_DTYPE_COUNT] = {
     [TRD_I32] = "i32",          [TRD_I64] = "i64",       [TRD_U8] = "ui8",    [TRD_BOOL] = "i1",
     [TRD_F8_E4M3] = "f8E4M3FN", [TRD_F8_E5M2] = "f8E5M2"};
 
-const char *trd__hlo_element(trd_dtype dtype)
-{
-    return element_names[dtype];
-}
-
 /* Makes room for `more` bytes and the zero behind them. */
 static bool reserve(trd__emitter *e, size_t more)
 {

@@ -178,8 +178,10 @@ static void layer_body(trd_builder *b, const trd_iteration *iteration, trd_value
     trd__arena *arena = b->graph.arena;
     trd_value *parameters = trd__arena_alloc(arena, (size_t)model->parameter_count, sizeof *parameters);
     trd_value *current = trd__arena_alloc(arena, (size_t)model->state_count + 1, sizeof *current);
-    out[0] = (trd_value){NULL, 0};
-    if (!parameters || !current) return;
+    if (!parameters || !current) {
+        out[0] = trd_builder_fail(b, TRD_NO_MEMORY, "out of memory");
+        return;
+    }
     trd_inputs in = *s->in;
     int count = 0;
     for (int i = 0; i < model->stack_count; i++)
