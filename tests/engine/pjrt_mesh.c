@@ -3,7 +3,6 @@
 #include "engine/mesh_fixture.h"
 #include "support/nightly.h"
 
-static const mesh data4 = {.name = "data=4", .options = {.ici = {.data = 4}}};
 static const mesh fsdp4 = {.name = "fsdp=4", .options = {.ici = {.fsdp = 4}}};
 
 static void meshes_agree(void **state)
@@ -23,13 +22,8 @@ static void meshes_agree(void **state)
          .options = {.ici = {.data = 2, .fsdp = 2},
                      .defer_grad_reduction = true,
                      .shard_optimizer_over_data = true},
-         .scanned = true},
-        {.name = "tensor=2 data=2",
-         .options = {.ici = {.data = 2, .tensor = 2}, .shard_optimizer_over_data = true}},
-        {.name = "tensor=2 data=2, explicit",
-         .options = {.ici = {.data = 2, .tensor = 2}, .shard_mode = TRD_SHARD_EXPLICIT}}};
+         .scanned = true}};
     test_need_plugin();
-    agrees_with_one_device(&data4);
     agrees_with_one_device(&fsdp4);
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) agrees_with_one_device(&meshes[i]);
 }
