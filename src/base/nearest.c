@@ -33,10 +33,10 @@ static size_t distance(const char *a, const char *b)
     return last[m];
 }
 
-const char *trd__nearest(const char *name, const char *const *known, size_t count)
+const char *trd__nearest_within(const char *name, const char *const *known, size_t count, size_t edits)
 {
     const char *best = NULL;
-    size_t limit = strlen(name) / 3 + 2, nearest = limit;
+    size_t nearest = edits + 1;
     for (size_t i = 0; i < count; i++) {
         size_t d = distance(name, known[i]);
         if (d < nearest) {
@@ -44,6 +44,12 @@ const char *trd__nearest(const char *name, const char *const *known, size_t coun
             best = known[i];
         }
     }
+    return best;
+}
+
+const char *trd__nearest(const char *name, const char *const *known, size_t count)
+{
+    const char *best = trd__nearest_within(name, known, count, strlen(name) / 3 + 1);
     if (best) return best;
     for (size_t i = 0; i < count; i++) /* a part of the name, as in "lr_schedule" for "lr_schedule_type" */
         if (strlen(name) >= 4 && strstr(known[i], name)) return known[i];

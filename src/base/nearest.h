@@ -7,4 +7,7 @@
 /* The nearest of count names by edit distance, NULL when none is near enough to be a plausible slip. */
 const char *trd__nearest(const char *name, const char *const *known, size_t count);
 
+/* The same of names at most so many edits away: for names that differ little from one another. */
+const char *trd__nearest_within(const char *name, const char *const *known, size_t count, size_t edits);
+
 #endif

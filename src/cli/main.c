@@ -76,9 +76,17 @@ static void reserve_streams(void)
         if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+/* XLA's own log would be lines of internals amid a run's output, at every compile over a mesh; what it
+ * refuses comes back as an error in any case. Who wants them sets the variable. */
+static void quiet_plugins(void)
+{
+    setenv("TF_CPP_MIN_LOG_LEVEL", "2", 0);
+}
+
 int main(int argc, char **argv)
 {
     reserve_streams();
+    quiet_plugins();
     signal(SIGXFSZ, SIG_IGN); /* a file that grows beyond the shell's limit is a failed write, not a death */
     if (argc < 2) {
         print_overview(stderr);

@@ -11,22 +11,26 @@ static void print_plan(const trd_plan *p)
     const struct {
         const char *name;
         uint64_t bytes;
-    } rows[] = {{"parameters", p->parameter_bytes},      {"optimizer state", p->optimizer_bytes},
-                {"gradients", p->gradient_bytes},        {"model state", p->model_state_bytes},
-                {"inputs and results", p->input_bytes},  {"activations", p->activation_bytes},
-                {"kernel scratch", p->scratch_bytes},    {"peak", p->peak_bytes},
-                {"one checkpoint", p->checkpoint_bytes}, {"snapshot of a save", p->snapshot_bytes}};
+    } rows[] = {
+        {"parameters", p->parameter_bytes},      {"optimizer state", p->optimizer_bytes},
+        {"gradients", p->gradient_bytes},        {"model state", p->model_state_bytes},
+        {"inputs and results", p->input_bytes},  {"activations", p->activation_bytes},
+        {"kernel scratch", p->scratch_bytes},    {p->compiled ? "peak" : "sum of these", p->peak_bytes},
+        {"one checkpoint", p->checkpoint_bytes}, {"snapshot of a save", p->snapshot_bytes}};
     printf("%s parameters, %sFLOP per step\n", cli_count((double)p->parameters),
            cli_count(p->flops_per_step));
     if (p->devices > 1)
         printf("each of %d devices: %sFLOP per step and\n", p->devices, cli_count(p->flops_per_device));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].bytes) printf("  %-20s %12s\n", rows[i].name, cli_bytes(rows[i].bytes));
-    if (!p->compiled) puts("activations and temporaries are not among them: they need backend=pjrt");
+    if (!p->compiled)
+        puts("activations and temporaries are not among them, as nothing was compiled: that needs "
+             "backend=pjrt");
 }
 
 static void print_programs(const trd_program_info *programs, int count)
 {
+    if (!count) return; /* nothing was compiled, which the plan says */
     printf("\n%-12s %10s %12s %12s %12s %8s  %s\n", "program", "FLOP", "bytes read", "written", "peak",
            "kernels", "fingerprint");
     for (int i = 0; i < count; i++) {
@@ -97,7 +101,9 @@ static int run(int argc, char **argv)
     trd_config *config;
     trd_plan plan;
     if (trd_config_load(argv[0], (const char *const *)argv + 1, words - 1, &config)) return cli_fail();
+    trd_config_set_log(config, cli_log);
     trd_status status = trd_plan_options(trd_config_engine(config), &plan);
+    trd_config_set_log(config, (trd_log_sink){0}); /* what there is to warn of has been said */
     if (!status && with_programs)
         status = trd_plan_programs(trd_config_engine(config), programs, TRD_PROGRAM_KINDS, &count);
     trd_config_free(config);

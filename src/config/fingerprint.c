@@ -54,6 +54,17 @@ static void add_difference(differences *d, const char *key, int before_length, c
     if (wrote > 0) d->used += (size_t)wrote < room ? (size_t)wrote : room - 1;
 }
 
+/* Most portable keys change how a step is computed, these how many rows it has. */
+static const char *effect_of(const char *key)
+{
+    static const char *const of_rows[] = {"per_device_batch_size", "micro_batch_size_to_train_on",
+                                          "gradient_accumulation_steps"};
+    for (size_t i = 0; i < sizeof of_rows / sizeof *of_rows; i++)
+        if (strcmp(key, of_rows[i]) == 0)
+            return "results differ where a step has another number of rows for it";
+    return "results may differ in their last bits";
+}
+
 trd_status trd__config_compare(void *user, const char *saved, const char *current)
 {
     const trd_config *config = user;
@@ -69,9 +80,8 @@ trd_status trd__config_compare(void *user, const char *saved, const char *curren
         if (key->resume == TRD__RESUME_FIXED)
             add_difference(&fixed, key->name, (int)before_length, before, (int)now_length, now);
         else
-            trd__log(&config->engine.log, TRD_LOG_WARNING,
-                     "resuming: %s was %.*s and is %.*s now; results may differ in their last bits",
-                     key->name, (int)before_length, before, (int)now_length, now);
+            trd__log(&config->engine.log, TRD_LOG_WARNING, "resuming: %s was %.*s and is %.*s now; %s",
+                     key->name, (int)before_length, before, (int)now_length, now, effect_of(key->name));
     }
     if (fixed.count == 0) return TRD_OK;
     char more[48] = "";

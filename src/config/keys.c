@@ -53,18 +53,21 @@ const trd__key *trd__key_find(const char *name)
     return NULL;
 }
 
+/* A slip in a key that there is comes before the features: many of those begin as keys do. */
 static trd_status unknown_key(const char *name, const char *where)
 {
-    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
-        if (strncmp(name, features[i].prefix, strlen(features[i].prefix)) == 0)
-            return trd__fail(TRD_UNSUPPORTED,
-                             "%s: %s belongs to a feature that is not built yet: %s; remove the key", where,
-                             name, features[i].feature);
+    enum { SLIP = 2 };
     const char *names[ROWS];
     size_t count = 0;
     for (int i = 0; i < ROWS; i++)
         if (keys[i].name) names[count++] = keys[i].name;
-    const char *nearest = trd__nearest(name, names, count);
+    const char *nearest = trd__nearest_within(name, names, count, SLIP);
+    for (size_t i = 0; !nearest && i < sizeof features / sizeof *features; i++)
+        if (strncmp(name, features[i].prefix, strlen(features[i].prefix)) == 0)
+            return trd__fail(TRD_UNSUPPORTED,
+                             "%s: %s belongs to a feature that is not built yet: %s; remove the key", where,
+                             name, features[i].feature);
+    if (!nearest) nearest = trd__nearest(name, names, count);
     if (nearest)
         return trd__fail(TRD_INVALID_ARGUMENT, "%s: unknown key \"%s\"; did you mean \"%s\"?", where, name,
                          nearest);

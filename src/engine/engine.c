@@ -260,11 +260,14 @@ static trd_status create_core(trd_engine *engine, bool with_state)
                                     .cache_directory = o->compile_cache_directory,
                                     .threads = o->num_threads,
                                     .placement = trd__mesh_placement(engine),
-                                    .processes = o->mesh.processes,
-                                    .process = o->mesh.process,
-                                    .coordinator_address = o->mesh.coordinator_address,
+                                    .processes = 1,
                                     .log = o->log,
                                     .recorder = trd__profiler_recorder(engine)};
+    if (with_state) { /* a plan needs no peers */
+        backend.processes = o->mesh.processes;
+        backend.process = o->mesh.process;
+        backend.coordinator_address = o->mesh.coordinator_address;
+    }
     if (!engine->model) TRD_TRY(trd__weights_load_model(engine));
     if (o->scan_layers) TRD_TRY(trd__model_stack_layers(engine->model));
     if (o->dropout_rate > 0)

@@ -205,11 +205,11 @@ const trd__placement *trd__mesh_placement(const trd_engine *engine)
     return trd__mesh_devices(&engine->placement) > 1 ? &engine->placement : NULL;
 }
 
-static bool uses_data(const trd__sharding *s, int rank)
+static bool uses_axis(const trd__sharding *s, int rank, trd__mesh_axis axis)
 {
     for (int d = 0; d < rank; d++)
         for (int i = 0; i < s->axis_count[d]; i++)
-            if (s->axes[d][i] == TRD__MESH_DATA) return true;
+            if (s->axes[d][i] == axis) return true;
     return false;
 }
 
@@ -230,7 +230,7 @@ static void shard_optimizer(trd_engine *engine)
         trd__entry *entry = &layout->entries[i];
         entry->over_data = true;
         trd__sharding s = trd__shard(p, &entry->shape, entry->axes, true);
-        if (uses_data(&s, entry->shape.rank)) continue;
+        if (uses_axis(&s, entry->shape.rank, TRD__MESH_DATA)) continue;
         if (!whole++) first = entry->name;
     }
     if (whole)
@@ -257,7 +257,8 @@ static const char *refuse_deferral(const trd_engine *engine)
     for (int i = 0; i < engine->layout[TRD__ROLE_PARAMS].count; i++) {
         const trd__entry *entry = &engine->layout[TRD__ROLE_PARAMS].entries[i];
         trd__sharding s = trd__shard(p, &entry->shape, entry->axes, false);
-        if (uses_data(&s, entry->shape.rank)) return "logical_axis_rules split parameters over data";
+        if (uses_axis(&s, entry->shape.rank, TRD__MESH_DATA))
+            return "logical_axis_rules split parameters over data";
     }
     return NULL;
 }
@@ -291,9 +292,36 @@ static trd_status build_own_gradients(trd_engine *engine)
     return TRD_OK;
 }
 
+static bool splits_a_parameter(const trd_engine *engine, trd__mesh_axis axis)
+{
+    const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];
+    for (int i = 0; i < layout->count; i++) {
+        const trd__entry *entry = &layout->entries[i];
+        trd__sharding s = trd__shard(&engine->placement, &entry->shape, entry->axes, false);
+        if (uses_axis(&s, entry->shape.rank, axis)) return true;
+    }
+    return false;
+}
+
+/* fsdp and tensor are there to split parameters; where no length divides, each device would silently hold
+ * all. */
+static void warn_of_idle_axes(const trd_engine *engine)
+{
+    const trd__mesh_axis axes[] = {TRD__MESH_FSDP, TRD__MESH_TENSOR};
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        int64_t size = engine->placement.size[axes[i]];
+        if (size > 1 && !splits_a_parameter(engine, axes[i]))
+            trd__log(&engine->options.log, TRD_LOG_WARNING,
+                     "ici_%s_parallelism: no parameter has a dimension that %lld places divide and the rules "
+                     "split over %s, so that each device along it holds them whole",
+                     trd__mesh_axis_name(axes[i]), (long long)size, trd__mesh_axis_name(axes[i]));
+    }
+}
+
 trd_status trd__mesh_layout(trd_engine *engine)
 {
     const trd_mesh_options *mesh = &engine->options.mesh;
+    warn_of_idle_axes(engine);
     if (mesh->shard_optimizer_over_data) shard_optimizer(engine);
     if (!mesh->defer_grad_reduction) return TRD_OK;
     const char *why = refuse_deferral(engine);

@@ -473,6 +473,7 @@ static void mesh_keys(void **state)
     override_refused("logical_axis_rules=[['a b', a]]", "\"a b\" is no name");
     many_rules(state, 1024, NULL);
     many_rules(state, 1025, "logical_axis_rules: more than 1024 items");
+    override_refused("ici_fdsp_parallelism=2", "did you mean \"ici_fsdp_parallelism\"?");
     override_refused("ici_fsdp_parallelism=-1",
                      "ici_fsdp_parallelism: expected 1 or more, found -1: the rows");
     override_refused("dcn_data_parallelism=0", "dcn_data_parallelism: expected 1 or more, found 0; give");

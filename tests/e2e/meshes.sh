@@ -56,6 +56,14 @@ paste "$work/whole.losses" "$work/moved.losses" |
 expect 1 train "$work/config.yml" run_name=odd micro_batch_size_to_train_on=6
 says "micro_batch_size_to_train_on expected a multiple of data x fsdp = 4, found 6 rows"
 
+# Processes that the plugin does not know would each train alone.
+expect 1 train "$work/config.yml" run_name=odd num_processes=2
+says "the plugin for cpu knows the devices of one process only"
+expect 1 train "$work/config.yml" run_name=odd process_id=1
+says "process_id: expected 0 to 0"
+expect 1 train "$work/config.yml" run_name=odd ici_data_parallelism=4096
+says "the mesh needs 4096 devices, the plugin for cpu makes at most 2048"
+
 # Plans are of each device, also without the devices.
 expect 0 plan "$work/config.yml"
 prints "each of 4 devices"
@@ -63,4 +71,7 @@ prints "activations"
 expect 0 plan "$work/config.yml" backend=cpu --json
 prints '"devices": 4'
 prints '"compiled": false'
+expect 0 plan "$work/config.yml" backend=cpu ici_data_parallelism=1 ici_fsdp_parallelism=3 num_processes=2 --programs
+prints "sum of these"
+says "ici_fsdp_parallelism: no parameter has a dimension that 3 places divide"
 echo "meshes: ok"

@@ -85,7 +85,11 @@ static void processes_hold_all_of_the_state(void **state)
     refused(&o, "process_id: expected 0 to 0 (num_processes - 1), found 1");
     o.mesh.process = 0;
     o.mesh.processes = 2;
-    refused(&o, "backend cpu runs in one process, num_processes is 2");
+    trd_engine *engine;
+    trd_plan plan;
+    OK(trd_plan_options(&o, &plan));
+    assert_int_equal(trd_engine_create(&o, &engine), TRD_UNSUPPORTED);
+    expect_message("backend cpu runs in one process, num_processes is 2");
     o.mesh.process = 2;
     refused(&o, "process_id: expected 0 to 1 (num_processes - 1), found 2");
     o.mesh.process = 1;
@@ -186,6 +190,12 @@ static void what_cannot_be_split_is_said(void **state)
         strstr(w.last, "arrays of the optimizer's state have no dimension that data = 7 divides"));
     assert_non_null(strstr(w.last, engine->layout[TRD__ROLE_OPTIMIZER].entries[0].name));
     trd__engine_destroy_bare(engine);
+    o = mesh_options(3, 1, 3, &w);
+    OK(trd__engine_create_bare(&o, &engine));
+    assert_int_equal(w.count, 1);
+    assert_non_null(
+        strstr(w.last, "ici_fsdp_parallelism: no parameter has a dimension that 3 places divide"));
+    trd__engine_destroy_bare(engine);
 }
 
 static void switched_off(const trd_engine_options *options, warnings *w, const char *why)
@@ -216,7 +226,7 @@ static void deferral_is_switched_off(void **state)
     o.mesh.rules = &batch;
     o.mesh.rule_count = 1;
     switched_off(&o, &w, "not split over data before all other axes");
-    o = mesh_options(4, 2, 2, &w);
+    o = mesh_options(4, 4, 1, &w);
     o.mesh.rules = &embed;
     o.mesh.rule_count = 1;
     switched_off(&o, &w, "split parameters over data");

@@ -49,8 +49,8 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
         backend_free(&backend->base);
         return status;
     }
-    trd__log(&backend->log, TRD_LOG_INFO, "backend pjrt: platform %s, %s", backend->client.platform,
-             backend->client.version);
+    trd__log(&backend->log, TRD_LOG_INFO, "backend pjrt: %d of the plugin's devices, platform %s (%s)",
+             backend->client.mesh_count, backend->client.platform, backend->client.version);
     *out = &backend->base;
     return TRD_OK;
 }

@@ -36,14 +36,30 @@ static trd_status refuse(const trd__pjrt_client *c, size_t found, int64_t needed
         (long long)needed, c->platform, found, found);
 }
 
-static trd_status choose_devices(trd__pjrt_client *c, const trd__placement *placement)
+/* Without peers each process would train alone, and all but one of them for nothing. list: by process. */
+static trd_status check_peers(const trd__pjrt_client *c, int processes, const trd__pjrt_device *list,
+                              size_t count)
+{
+    if (processes <= 1 || count == 0 || list[0].process != list[count - 1].process) return TRD_OK;
+    return trd__fail(
+        TRD_UNSUPPORTED,
+        "backend pjrt: num_processes is %d, but the plugin for %s knows the devices of one process "
+        "only; %s (docs/meshes.md)",
+        processes, c->platform,
+        c->is_host ? "it takes part in no mesh over processes: set num_processes=1"
+                   : "set coordinator_address, by which they find one another");
+}
+
+static trd_status choose_devices(trd__pjrt_client *c, int processes, const trd__placement *placement)
 {
     trd__pjrt_device *list;
     size_t found;
     int64_t needed = trd__mesh_devices(placement);
     TRD_TRY(trd__pjrt_devices_list(c->api, c->client, &list, &found));
-    trd_status status = (int64_t)found < needed ? refuse(c, found, needed)
-                                                : trd__pjrt_devices_choose(placement, list, &c->mesh);
+    trd_status status = check_peers(c, processes, list, found);
+    if (!status)
+        status = (int64_t)found < needed ? refuse(c, found, needed)
+                                         : trd__pjrt_devices_choose(placement, list, &c->mesh);
     trd__free(list);
     if (status) return status;
     c->mesh_count = (int)needed;
@@ -127,6 +143,9 @@ static void destroy(trd__pjrt_client *c)
     c->client = NULL;
 }
 
+/* The plugin for the host counts a process's devices so far; a device beyond is another process's to it. */
+enum { MOST_HOST_DEVICES = 2048 };
+
 /* Other plugins refuse the option for the host, so which it is must be known first. */
 static trd_status fill(trd__pjrt_client *c, const trd__backend_options *options,
                        const trd__placement *placement)
@@ -135,10 +154,14 @@ static trd_status fill(trd__pjrt_client *c, const trd__backend_options *options,
         TRD_TRY(trd__exchange_open(options->coordinator_address, options->process, &c->exchange));
     TRD_TRY(create(c, options, 0));
     if (c->is_host && trd__mesh_devices(placement) > 1) {
+        if (trd__mesh_devices(placement) > MOST_HOST_DEVICES)
+            return trd__fail(TRD_UNSUPPORTED,
+                             "backend pjrt: the mesh needs %lld devices, the plugin for %s makes at most %d",
+                             (long long)trd__mesh_devices(placement), c->platform, MOST_HOST_DEVICES);
         destroy(c);
         TRD_TRY(create(c, options, trd__mesh_devices(placement)));
     }
-    return choose_devices(c, placement);
+    return choose_devices(c, options->processes, placement);
 }
 
 trd_status trd__pjrt_client_open(const trd__backend_options *options, const trd__placement *placement,

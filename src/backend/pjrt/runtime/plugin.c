@@ -133,7 +133,8 @@ trd_status trd__pjrt_plugin_open(const char *path, const PJRT_Api **api, uint64_
     if (!path || !*path)
         return trd__fail(TRD_INVALID_ARGUMENT,
                          "backend pjrt: no plugin is named; set pjrt_plugin_path or the environment's "
-                         "PJRT_PLUGIN_LIBRARY_PATH to a pjrt_c_api_*.so");
+                         "PJRT_PLUGIN_LIBRARY_PATH to a pjrt_c_api_*.so (tools/fetch-pjrt takes one for the "
+                         "CPU; docs/xla.md)");
     TRD_TRY(open_library(path, &library, &first));
     const PJRT_Api *(*get_api)(void);
     *(void **)&get_api = dlsym(library, "GetPjrtApi");
