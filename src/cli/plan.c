@@ -25,7 +25,7 @@ static void print_plan(const trd_plan *p)
         if (rows[i].bytes) printf("  %-20s %12s\n", rows[i].name, cli_bytes(rows[i].bytes));
     if (!p->compiled)
         puts("activations and temporaries are not among them, as nothing was compiled: that needs "
-             "backend=pjrt");
+             "backend=pjrt and as many devices");
 }
 
 static void print_programs(const trd_program_info *programs, int count)
