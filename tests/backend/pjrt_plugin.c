@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -13,6 +14,7 @@
 #include "backend/pjrt/runtime/pjrt.h"
 #include "base/alloc.h"
 #include "support/program.h"
+#include "support/scratch.h"
 
 static void refuses(const char *path, trd_status expected, const char *message)
 {
@@ -56,6 +58,36 @@ static void refuses_a_broken_plugin(void **state)
         setenv("TRD_FAKE_PLUGIN", cases[i].kind, 1);
         refuses(TRD_A_PLUGIN, cases[i].status, cases[i].message);
     }
+}
+
+/* The loader would map what is not there. */
+static void refuses_a_plugin_that_is_cut_off(void **state)
+{
+    size_t bytes;
+    unsigned char *plugin = scratch_read(TRD_A_PLUGIN, &bytes);
+    const char *path = scratch_path(*state, "cut.so");
+    const size_t kept[] = {100, 4096, bytes / 2};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        scratch_write(path, plugin, kept[i]);
+        refuses(path, TRD_INVALID_ARGUMENT, "cut.so\" is cut off: expected at least ");
+    }
+    scratch_write(path, plugin, 0);
+    refuses(path, TRD_INVALID_ARGUMENT, "cut.so\" is no plugin that can be loaded: ");
+    free(plugin);
+}
+
+static void takes_a_name_in_the_working_folder(void **state)
+{
+    char *before = getcwd(NULL, 0);
+    size_t bytes;
+    unsigned char *plugin = scratch_read(TRD_A_PLUGIN, &bytes);
+    scratch_write(scratch_path(*state, "here.so"), plugin, bytes);
+    free(plugin);
+    setenv("TRD_FAKE_PLUGIN", "old", 1);
+    assert_int_equal(chdir(*state), 0);
+    refuses("here.so", TRD_UNSUPPORTED, "the plugin \"here.so\" speaks version 0.7");
+    assert_int_equal(chdir(before), 0);
+    free(before);
 }
 
 static void refuses_a_mesh_without_devices(void **state)
@@ -150,9 +182,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(refuses_what_is_no_plugin),
                                        cmocka_unit_test(refuses_a_broken_plugin),
+                                       cmocka_unit_test(refuses_a_plugin_that_is_cut_off),
+                                       cmocka_unit_test(takes_a_name_in_the_working_folder),
                                        cmocka_unit_test(refuses_a_mesh_without_devices),
                                        cmocka_unit_test(writes_compile_options),
                                        cmocka_unit_test(writes_flags),
                                        cmocka_unit_test(opens_again_and_again)};
-    return cmocka_run_group_tests_name("backend/pjrt_plugin", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("backend/pjrt_plugin", tests, scratch_create, scratch_remove);
 }

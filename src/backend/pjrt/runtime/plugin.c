@@ -2,11 +2,14 @@
 #include "backend/pjrt/runtime/plugin.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/checksum.h"
 #include "base/file.h"
 
@@ -98,6 +101,50 @@ static trd_status check_version(const PJRT_Api *api, const char *path)
                      path, major, minor, PJRT_API_MAJOR, PJRT_API_MAJOR, PJRT_API_MINOR);
 }
 
+/* How many bytes the file must have for everything that the loader maps of it; 0: it is nothing to load. */
+static uint64_t bytes_needed(const trd__file_map *map)
+{
+    ElfW(Ehdr) file;
+    ElfW(Phdr) part;
+    if (map->bytes < sizeof file) return 0;
+    memcpy(&file, map->data, sizeof file);
+    if (memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 || file.e_phentsize != sizeof part) return 0;
+    uint64_t table = file.e_phoff, needed = table + (uint64_t)file.e_phnum * sizeof part;
+    if (table > map->bytes || needed > map->bytes) return needed;
+    for (int i = 0; i < file.e_phnum; i++) {
+        memcpy(&part, map->data + table + (size_t)i * sizeof part, sizeof part);
+        uint64_t end = part.p_offset + part.p_filesz;
+        if (part.p_type == PT_LOAD && end > needed) needed = end;
+    }
+    return needed;
+}
+
+/* The loader maps what a file says that it has: one that was cut off, as by a download that broke, would end
+ * the process by SIGBUS. */
+static trd_status check_whole(const char *path)
+{
+    struct stat file;
+    if (stat(path, &file) || !S_ISREG(file.st_mode)) return TRD_OK; /* the loader says what is wrong */
+    trd__file_map map;
+    TRD_TRY(trd__file_map_open(path, &map));
+    uint64_t needed = bytes_needed(&map), found = map.bytes;
+    trd__file_map_close(&map);
+    if (needed <= found) return TRD_OK;
+    return trd__fail(TRD_INVALID_ARGUMENT,
+                     "backend pjrt: the plugin \"%s\" is cut off: expected at least %llu bytes, found %llu; "
+                     "take it anew",
+                     path, (unsigned long long)needed, (unsigned long long)found);
+}
+
+/* A name without a slash is a file here, as everywhere else, and not one that the loader searches for. */
+static void *load(const char *path, int flags)
+{
+    char *here = strchr(path, '/') ? NULL : trd__format("./%s", path);
+    void *library = dlopen(here ? here : path, flags);
+    trd__free(here);
+    return library;
+}
+
 static trd_status open_library(const char *path, void **library, bool *first)
 {
     if (!trd__file_exists(path))
@@ -105,9 +152,10 @@ static trd_status open_library(const char *path, void **library, bool *first)
                          "backend pjrt: there is no plugin \"%s\"; see pjrt_plugin_path or "
                          "PJRT_PLUGIN_LIBRARY_PATH",
                          path);
-    *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    TRD_TRY(check_whole(path));
+    *library = load(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     *first = !*library;
-    if (*first) *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (*first) *library = load(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!*library)
         return trd__fail(TRD_INVALID_ARGUMENT, "backend pjrt: \"%s\" is no plugin that can be loaded: %s",
                          path, dlerror());
