@@ -205,6 +205,35 @@ const trd__placement *trd__mesh_placement(const trd_engine *engine)
     return trd__mesh_devices(&engine->placement) > 1 ? &engine->placement : NULL;
 }
 
+/* Whether a dimension may have the name: one of the default rules, or of a parameter. */
+static bool is_known(const trd_engine *engine, const char *logical)
+{
+    const trd__layout *params = &engine->layout[TRD__ROLE_PARAMS];
+    for (int i = 0; i < DEFAULTS; i++)
+        if (strcmp(defaults[i].logical, logical) == 0) return true;
+    for (int i = 0; i < params->count; i++)
+        for (int d = 0; d < params->entries[i].shape.rank; d++)
+            if (params->entries[i].axes[d] && strcmp(params->entries[i].axes[d], logical) == 0) return true;
+    return false;
+}
+
+/* Says which rules look like a known name mistyped. Graphs of the caller's own, and rules written for other
+ * engines, may have any other name. */
+static void warn_of_unknown_rules(const trd_engine *engine)
+{
+    const trd_mesh_options *mesh = &engine->options.mesh;
+    const char *names[DEFAULTS];
+    for (int i = 0; i < DEFAULTS; i++) names[i] = defaults[i].logical;
+    for (int i = 0; i < mesh->rule_count; i++) {
+        const char *logical = mesh->rules[i].logical;
+        const char *nearest = is_known(engine, logical) ? NULL : trd__nearest(logical, names, DEFAULTS);
+        if (nearest)
+            trd__log(&engine->options.log, TRD_LOG_WARNING,
+                     "logical_axis_rules: no parameter has a dimension \"%s\"; did you mean \"%s\"?", logical,
+                     nearest);
+    }
+}
+
 static bool uses_axis(const trd__sharding *s, int rank, trd__mesh_axis axis)
 {
     for (int d = 0; d < rank; d++)
@@ -322,6 +351,7 @@ trd_status trd__mesh_layout(trd_engine *engine)
 {
     const trd_mesh_options *mesh = &engine->options.mesh;
     warn_of_idle_axes(engine);
+    warn_of_unknown_rules(engine);
     if (mesh->shard_optimizer_over_data) shard_optimizer(engine);
     if (!mesh->defer_grad_reduction) return TRD_OK;
     const char *why = refuse_deferral(engine);

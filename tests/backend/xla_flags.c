@@ -63,6 +63,7 @@ static void refuses_what_it_does_not_know(void **state)
     refuses("--xla_cpu_enable_fast_math=yes",
             "xla_cpu_enable_fast_math: expected true or false, found \"yes\"");
     refuses("--xla_cpu_prefer_vector_width=12x", "expected a whole number, found \"12x\"");
+    refuses("--xla_cpu_parallel_codegen_split_count=-3", "expected 0 or more, found \"-3\"");
     refuses("--xla_cpu_prefer_vector_width=", "expected a whole number, found \"\"");
     refuses("--xla_cpu_max_isa", "xla_cpu_max_isa: expected a text");
 }

@@ -75,13 +75,29 @@ static void bad_meshes_are_refused(void **state)
     refused(&o, "logical_axis_rules: embed: the axis \"fsdp\" is named twice");
 }
 
+static void a_mistyped_name_of_a_rule_is_told(void **state)
+{
+    (void)state;
+    warnings w;
+    trd_engine *engine;
+    const char *const axes[] = {"fsdp"};
+    const trd_axis_rule rules[] = {{"embde", axes, 1}, {"mlp", axes, 1}, {"of_another_engine", axes, 1}};
+    trd_engine_options o = mesh_options(4, 1, 1, &w);
+    o.mesh.rules = rules;
+    o.mesh.rule_count = 3;
+    assert_int_equal(trd__engine_create_bare(&o, &engine), TRD_OK);
+    assert_int_equal(w.count, 1);
+    assert_non_null(strstr(w.last, "no parameter has a dimension \"embde\"; did you mean \"embed\"?"));
+    trd__engine_destroy_bare(engine);
+}
+
 /* The backend says so; a plan is made all the same. */
 static void processes_hold_all_of_the_state(void **state)
 {
     (void)state;
     warnings w;
     trd_engine_options o = mesh_options(4, 1, 1, &w);
-    o.mesh.process = 1;
+    o.mesh.process = 1; /* it would train and save nothing */
     refused(&o, "process_id: expected 0 to 0 (num_processes - 1), found 1");
     o.mesh.process = 0;
     o.mesh.processes = 2;
@@ -321,11 +337,11 @@ static void losses_have_to_be_sums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_meshes_are_refused),   cmocka_unit_test(processes_hold_all_of_the_state),
-        cmocka_unit_test(one_device_is_no_mesh),    cmocka_unit_test(indivisible_batches_may_be_replicated),
-        cmocka_unit_test(plans_are_of_each_device), cmocka_unit_test(what_cannot_be_split_is_said),
-        cmocka_unit_test(deferral_is_switched_off), cmocka_unit_test(deferred_programs_work_on_local_rows),
-        cmocka_unit_test(losses_have_to_be_sums),
+        cmocka_unit_test(a_mistyped_name_of_a_rule_is_told),     cmocka_unit_test(bad_meshes_are_refused),
+        cmocka_unit_test(processes_hold_all_of_the_state),       cmocka_unit_test(one_device_is_no_mesh),
+        cmocka_unit_test(indivisible_batches_may_be_replicated), cmocka_unit_test(plans_are_of_each_device),
+        cmocka_unit_test(what_cannot_be_split_is_said),          cmocka_unit_test(deferral_is_switched_off),
+        cmocka_unit_test(deferred_programs_work_on_local_rows),  cmocka_unit_test(losses_have_to_be_sums),
     };
     return cmocka_run_group_tests_name("engine/mesh", tests, NULL, NULL);
 }

@@ -50,7 +50,8 @@ static trd_status set_value(trd__xla_flag *flag, const char *value)
     case TRD__XLA_FLAG_INT:
         errno = 0;
         flag->number = value ? strtoll(value, &end, 10) : 0;
-        return value && *value && !*end && !errno ? TRD_OK : wrong(flag, "a whole number", value);
+        if (!value || !*value || *end || errno) return wrong(flag, "a whole number", value);
+        return flag->number >= 0 ? TRD_OK : wrong(flag, "0 or more", value);
     default:
         flag->text = value;
         return value ? TRD_OK : wrong(flag, "a text", value);
