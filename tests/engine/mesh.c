@@ -97,7 +97,7 @@ static void processes_hold_all_of_the_state(void **state)
     (void)state;
     warnings w;
     trd_engine_options o = mesh_options(4, 1, 1, &w);
-    o.mesh.process = 1; /* it would train and save nothing */
+    o.mesh.process = 1;
     refused(&o, "process_id: expected 0 to 0 (num_processes - 1), found 1");
     o.mesh.process = 0;
     o.mesh.processes = 2;

@@ -2,6 +2,7 @@
  * small and happens once. A key waits by asking again, so that no thread holds the lock while it waits. */
 #include "backend/pjrt/runtime/exchange.h"
 
+#include <errno.h>
 #include <hiredis/hiredis.h>
 #include <pthread.h>
 #include <signal.h>
@@ -101,8 +102,10 @@ static redisReply *send_command(redisContext *redis, int count, const char **wor
     sigpending(&pending);
     pthread_sigmask(SIG_BLOCK, &pipe, &before);
     redisReply *reply = redisCommandArgv(redis, count, words, bytes);
+    const int error = errno; /* the caller asks why */
     if (!sigismember(&pending, SIGPIPE)) sigtimedwait(&pipe, NULL, &(struct timespec){0});
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
     return reply;
 }
 
@@ -111,6 +114,9 @@ static trd_status ask(trd__exchange *x, int count, const char **words, const siz
                       redisReply **reply)
 {
     *reply = send_command(x->redis, count, words, bytes);
+    if (!*reply && x->redis->err == REDIS_ERR_IO && errno == EAGAIN)
+        return trd__fail(TRD_IO, "exchange: %s of a key failed: the server did not answer within %d s",
+                         words[0], CONNECT_SECONDS);
     if (!*reply) return trd__fail(TRD_IO, "exchange: %s of a key failed: %s", words[0], x->redis->errstr);
     if ((*reply)->type != REDIS_REPLY_ERROR) return TRD_OK;
     trd_status status = trd__fail(TRD_IO, "exchange: the server refused %s: %s", words[0], (*reply)->str);
