@@ -249,6 +249,14 @@ static const trd_node *add_repeat(trd_builder *b, const trd_repeat_options *o)
     int inputs = o->carry_count + o->shared_count + o->stacked_count,
         results = o->carry_count + o->made_count;
     if (b->status != TRD_OK) return NULL;
+    if (!o->body || o->carry_count < 0 || o->shared_count < 0 || o->stacked_count < 0 || o->made_count < 0) {
+        trd_builder_fail(
+            b, TRD_INVALID_ARGUMENT,
+            "repeat: expected a body and counts of 0 or more, found %s, %d carries, %d shared, %d "
+            "stacked and %d made",
+            o->body ? "one" : "none", o->carry_count, o->shared_count, o->stacked_count, o->made_count);
+        return NULL;
+    }
     if (o->count < 1 || inputs > TRD__MAX_INPUTS || results > TRD__MAX_RESULTS) {
         trd_builder_fail(b, TRD_INVALID_ARGUMENT,
                          "repeat: expected at least 1 iteration, at most %d operands and %d results, found "

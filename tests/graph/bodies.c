@@ -103,6 +103,27 @@ static void broken_use_is_refused(void **state)
     refuses(&(fault){.wrong_shape = true}, sound, "expected (4, 4) float32, found (16) float32");
 }
 
+static void counts_below_0_and_no_body_are_refused(void **state)
+{
+    (void)state;
+    const trd_repeat_options cases[] = {
+        {.count = COUNT, .carry_count = -1, .body = body},
+        {.count = COUNT, .shared_count = -1, .body = body},
+        {.count = COUNT, .stacked_count = -1, .body = body},
+        {.count = COUNT, .made_count = -1, .body = body},
+        {.count = COUNT, .body = NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        trd_value none;
+        trd__program *p = fixture_program();
+        trd_repeat(p->builder, &cases[i], &none);
+        assert_int_equal(trd_builder_status(p->builder), TRD_INVALID_ARGUMENT);
+        if (!strstr(trd_error_message(), "expected a body and counts of 0 or more"))
+            fail_msg("%s", trd_error_message());
+        trd__program_free(p);
+    }
+}
+
 static void a_value_from_around_a_body_is_refused(void **state)
 {
     (void)state;
@@ -273,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_use_is_refused),
+        cmocka_unit_test(counts_below_0_and_no_body_are_refused),
         cmocka_unit_test(a_value_from_around_a_body_is_refused),
         cmocka_unit_test(a_failed_builder_asks_for_no_body),
         cmocka_unit_test(verify_looks_into_bodies),
