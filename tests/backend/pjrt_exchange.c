@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -128,6 +130,11 @@ static void addresses_are_checked(void **state)
                                         "redis://host:65536/job",
                                         "redis://host:1x/job",
                                         "redis://:6379/job",
+                                        "redis://[::1/job",
+                                        "redis://[::1]6379/job",
+                                        "redis://[::1]:x/job",
+                                        "redis://[]/job",
+                                        "redis://[]:1/job",
                                         "unix:",
                                         "unix:/socket",
                                         "unix:#job",
@@ -137,6 +144,32 @@ static void addresses_are_checked(void **state)
         refuses(wrong[i], TRD_INVALID_ARGUMENT, "expected redis://HOST[:PORT]/JOB");
     refuses("unix:no/such/socket#job", TRD_IO, "expected a Redis server there, found");
     refuses("redis://127.0.0.1:1/job", TRD_IO, "expected a Redis server there, found");
+    refuses("redis://[::1]:1/job", TRD_IO, "expected a Redis server there, found");
+    assert_null(strstr(trd_error_message(), "not known")); /* the brackets are no part of the name */
+}
+
+/* Something that answers every command with the number 5. */
+static void a_server_of_another_kind_is_an_error(void **state)
+{
+    (void)state;
+    struct sockaddr_un place = {.sun_family = AF_UNIX};
+    snprintf(place.sun_path, sizeof place.sun_path, "%s-other", server_socket());
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&place, sizeof place), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char command[256];
+        int peer = accept(listener, NULL, NULL);
+        if (read(peer, command, sizeof command) > 0) (void)!write(peer, ":5\r\n", 4);
+        _exit(0);
+    }
+    char address[256];
+    snprintf(address, sizeof address, "unix:%s#job", place.sun_path);
+    refuses(address, TRD_IO, "the server answered SET in another way than Redis does");
+    close(listener);
+    unlink(place.sun_path);
+    assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
 static void a_server_that_is_gone_is_an_error(void **state)
@@ -164,9 +197,11 @@ int main(void)
         puts("redis-server is not installed");
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_one_puts_another_gets), cmocka_unit_test(a_key_is_waited_for),
-        cmocka_unit_test(a_place_is_taken_once), cmocka_unit_test(addresses_are_checked),
-        cmocka_unit_test(a_server_that_is_gone_is_an_error)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_one_puts_another_gets),
+                                       cmocka_unit_test(a_key_is_waited_for),
+                                       cmocka_unit_test(a_place_is_taken_once),
+                                       cmocka_unit_test(addresses_are_checked),
+                                       cmocka_unit_test(a_server_of_another_kind_is_an_error),
+                                       cmocka_unit_test(a_server_that_is_gone_is_an_error)};
     return cmocka_run_group_tests(tests, NULL, stop);
 }

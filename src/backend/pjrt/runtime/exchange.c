@@ -52,10 +52,18 @@ static trd_status split_host(const char *address, place *p)
     p->host = host;
     p->port = PORT;
     char *colon = strrchr(host, ':');
+    if (*host == '[') { /* an address of IPv6, which has colons of its own */
+        char *close = strchr(host, ']');
+        if (!close || (close[1] && close[1] != ':')) return refuse(address);
+        p->host = host + 1;
+        colon = close[1] ? close + 1 : NULL;
+        *close = '\0';
+    }
+    if (colon) *colon = '\0';
+    if (!*p->host) return refuse(address);
     if (!colon) return TRD_OK;
-    *colon = '\0';
     long port = strtol(colon + 1, &end, 10);
-    if (!*host || end == colon + 1 || *end || port < 1 || port > 65535) return refuse(address);
+    if (end == colon + 1 || *end || port < 1 || port > 65535) return refuse(address);
     p->port = (int)port;
     return TRD_OK;
 }
@@ -156,8 +164,10 @@ static trd_status set(trd__exchange *x, const char *key, size_t key_bytes, const
     trd__free(full);
     if (status) return status;
     *taken = reply->type == REDIS_REPLY_NIL;
+    bool understood = *taken || reply->type == REDIS_REPLY_STATUS;
     freeReplyObject(reply);
-    return TRD_OK;
+    if (understood) return TRD_OK;
+    return trd__fail(TRD_IO, "exchange: the server answered SET in another way than Redis does; is it one?");
 }
 
 static trd_status take_place(trd__exchange *x, int process)
