@@ -69,8 +69,7 @@ trd_dtype trd_value_dtype(trd_value v)
 static trd_node *annotated(trd_builder *b, trd_value v)
 {
     if (b->status != TRD_OK || trd_is_null(v)) return NULL;
-    trd_node *n = b->graph.nodes[v.node->id];
-    return n == v.node ? n : NULL;
+    return trd__owns(b, v) ? b->graph.nodes[v.node->id] : NULL;
 }
 
 trd_value trd_name(trd_builder *builder, trd_value v, const char *format, ...)

@@ -290,6 +290,39 @@ static void flops_count_every_iteration(void **state)
     trd__program_free(p);
 }
 
+enum { MANY = 100 };
+
+static void annotate_outside(trd_builder *b, const trd_iteration *in, trd_value *out, void *user)
+{
+    const trd_value *outside = user;
+    trd_name(b, *outside, "renamed");
+    trd_axes(b, *outside, (const char *const[]){"embed", "mlp"});
+    trd_layer_boundary(b, *outside);
+    out[0] = trd_exp(b, in->carries[0]);
+}
+
+/* Its number is beyond the body's last node. */
+static void a_body_annotates_no_value_from_around_it(void **state)
+{
+    (void)state;
+    trd__program *p = fixture_program();
+    trd_value outside = fixture_input(p, 0), result;
+    for (int i = 0; i < MANY; i++) outside = trd_exp(p->builder, outside);
+    trd_name(p->builder, outside, "named");
+    trd_repeat(p->builder,
+               &(trd_repeat_options){.count = COUNT,
+                                     .carries = &outside,
+                                     .carry_count = 1,
+                                     .body = annotate_outside,
+                                     .user = &outside},
+               &result);
+    assert_int_equal(trd_builder_status(p->builder), TRD_OK);
+    assert_string_equal(outside.node->name, "named");
+    assert_null(outside.node->results[0].axes[0]);
+    assert_false(outside.node->layer_boundary);
+    trd__program_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +339,7 @@ int main(void)
         cmocka_unit_test(a_copy_has_bodies_of_its_own),
         cmocka_unit_test(the_text_shows_bodies),
         cmocka_unit_test(flops_count_every_iteration),
+        cmocka_unit_test(a_body_annotates_no_value_from_around_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
