@@ -85,10 +85,13 @@ static trd_value sum_of_squares(const update *u, const trd_value *gradients, squ
     for (int i = 0, next; i < engine->trainable_count; i = next) {
         const trd__stack *stack = stack_of(u, i);
         next = i + 1;
+        if (stack->one.flags) continue;
         if (stack->layers) {
-            while (next < engine->trainable_count && stack_of(u, next)->layers == stack->layers) next++;
+            while (next < engine->trainable_count && stack_of(u, next)->layers == stack->layers &&
+                   !stack_of(u, next)->one.flags)
+                next++;
             sum = add_layers(u, sum, stack->layers, gradients + i, next - i, of);
-        } else if (!stack->one.flags) {
+        } else {
             sum = trd_add(u->b, sum, trd_sum_squares(u->b, of(u, gradients[i])));
         }
     }
