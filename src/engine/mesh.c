@@ -269,6 +269,17 @@ static void shard_optimizer(trd_engine *engine)
                  whole, count, (long long)p->size[TRD__MESH_DATA], first);
 }
 
+static bool splits_a_parameter(const trd_engine *engine, trd__mesh_axis axis)
+{
+    const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];
+    for (int i = 0; i < layout->count; i++) {
+        const trd__entry *entry = &layout->entries[i];
+        trd__sharding s = trd__shard(&engine->placement, &entry->shape, entry->axes, false);
+        if (uses_axis(&s, entry->shape.rank, axis)) return true;
+    }
+    return false;
+}
+
 /* Why gradients have to be reduced with every micro-batch; NULL: they have not. */
 static const char *refuse_deferral(const trd_engine *engine)
 {
@@ -283,12 +294,7 @@ static const char *refuse_deferral(const trd_engine *engine)
     for (int i = 0; i < model->parameter_count; i++)
         if (model->parameters[i].flags)
             return "the model has parameters that take a value instead of a gradient";
-    for (int i = 0; i < engine->layout[TRD__ROLE_PARAMS].count; i++) {
-        const trd__entry *entry = &engine->layout[TRD__ROLE_PARAMS].entries[i];
-        trd__sharding s = trd__shard(p, &entry->shape, entry->axes, false);
-        if (uses_axis(&s, entry->shape.rank, TRD__MESH_DATA))
-            return "logical_axis_rules split parameters over data";
-    }
+    if (splits_a_parameter(engine, TRD__MESH_DATA)) return "logical_axis_rules split parameters over data";
     return NULL;
 }
 
@@ -319,17 +325,6 @@ static trd_status build_own_gradients(trd_engine *engine)
     }
     engine->own_gradients = (trd__layout){entries, reduced->count};
     return TRD_OK;
-}
-
-static bool splits_a_parameter(const trd_engine *engine, trd__mesh_axis axis)
-{
-    const trd__layout *layout = &engine->layout[TRD__ROLE_PARAMS];
-    for (int i = 0; i < layout->count; i++) {
-        const trd__entry *entry = &layout->entries[i];
-        trd__sharding s = trd__shard(&engine->placement, &entry->shape, entry->axes, false);
-        if (uses_axis(&s, entry->shape.rank, axis)) return true;
-    }
-    return false;
 }
 
 /* fsdp and tensor are there to split parameters; where no length divides, each device would silently hold
