@@ -5,6 +5,7 @@
 #include "base/shape.h"
 #include "graph/program.h"
 #include "nn/model.h"
+#include "ops/rules.h"
 
 static trd__stack *find(const trd_model *model, const char *layer_name)
 {
@@ -90,11 +91,6 @@ trd_status trd__model_by_stack(const trd_model *model, const char *key, const bo
     return TRD_OK;
 }
 
-static trd_value row_of(trd_builder *b, const trd__stack *stack, trd_value whole, int64_t row)
-{
-    return trd_reshape(b, trd_slice(b, whole, 0, row, row + 1), stack->one.shape);
-}
-
 void trd__model_unstack(trd_builder *b, const trd_model *model, const trd_value *stacks, bool cut,
                         trd_value *parameters)
 {
@@ -105,6 +101,6 @@ void trd__model_unstack(trd_builder *b, const trd_model *model, const trd_value 
         if (stack->layers == 0)
             parameters[i] = stacks[p->stack];
         else if (cut)
-            parameters[i] = row_of(b, stack, stacks[p->stack], p->row);
+            parameters[i] = trd__take_row(b, stacks[p->stack], p->row);
     }
 }

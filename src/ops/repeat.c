@@ -304,14 +304,6 @@ static trd_shape rows_shape(int64_t rows, const trd_shape *row)
     return shape;
 }
 
-/* Row i of x, without the leading axis. */
-static trd_value take_row(trd_builder *b, trd_value x, int64_t i)
-{
-    trd_shape shape = trd_value_shape(x), row = {.rank = shape.rank - 1};
-    for (int d = 0; d < row.rank; d++) row.dim[d] = shape.dim[d + 1];
-    return trd_reshape(b, trd_slice(b, x, 0, i, i + 1), row);
-}
-
 /* Rows one above the other, as many at a time as a concat takes. */
 static trd_value stack_rows(trd_builder *b, trd_value *rows, int64_t count)
 {
@@ -357,7 +349,7 @@ static void unroll(trd_builder *b, const trd_node *n, int64_t row, unrolled *u)
         for (int e = 0; e < trd__repeat_entries(attr, (trd__repeat_slot)s); e++)
             if (slots[s].rows && !trd_is_null(body->slots[s].leaves[e]))
                 u->reads[s][e] =
-                    take_row(b, n->inputs[trd__repeat_operand(attr, (trd__repeat_slot)s, e)], row);
+                    trd__take_row(b, n->inputs[trd__repeat_operand(attr, (trd__repeat_slot)s, e)], row);
     const trd_value *reads[TRD__REPEAT_SLOTS];
     for (int s = 0; s < TRD__REPEAT_SLOTS; s++) reads[s] = u->reads[s];
     trd__program_inline(b, body, reads, u->writes, NULL);

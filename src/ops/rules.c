@@ -149,6 +149,13 @@ trd_value trd__unsqueeze(trd_builder *b, trd_value x, int axis)
     return trd_reshape(b, x, shape);
 }
 
+trd_value trd__take_row(trd_builder *b, trd_value x, int64_t i)
+{
+    trd_shape shape = trd_value_shape(x), row = {.rank = shape.rank - 1};
+    for (int d = 0; d < row.rank; d++) row.dim[d] = shape.dim[d + 1];
+    return trd_reshape(b, trd_slice(b, x, 0, i, i + 1), row);
+}
+
 trd_value trd__sum_last(trd_builder *b, trd_value x)
 {
     int rank = trd_value_shape(x).rank;

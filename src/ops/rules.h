@@ -62,6 +62,8 @@ trd_value trd__times(trd_builder *b, trd_value x, double c);
 trd_value trd__flatten_rows(trd_builder *b, trd_value x);
 /* x with a new axis of length 1 before `axis`. Free. */
 trd_value trd__unsqueeze(trd_builder *b, trd_value x, int axis);
+/* Row i of x, without the leading axis. */
+trd_value trd__take_row(trd_builder *b, trd_value x, int64_t i);
 /* Sum of x over its last axis, kept as length 1. Mean likewise. */
 trd_value trd__sum_last(trd_builder *b, trd_value x);
 trd_value trd__mean_last(trd_builder *b, trd_value x);
