@@ -105,6 +105,8 @@ trd__hlo trd__hlo_reduce(trd__emitter *e, const char *word, trd__hlo x, unsigned
 /* -- shard.c: each writes nothing where there is no mesh -- */
 
 void trd__emit_mesh(trd__emitter *e);
+/* "<@mesh, [{"data"}, {?}]>"; bit d of open: the partitioner may split dimension d further. */
+const char *trd__hlo_sharding(trd__emitter *e, const trd__sharding *sharding, int rank, unsigned open);
 /* The attribute of an argument or result that holds the entry; NULL without a mesh. */
 const char *trd__hlo_entry_sharding(trd__emitter *e, const trd__entry *entry);
 /* x where the rules put a value of these logical axes: in explicit mode, and if one of them has a name. */

@@ -24,12 +24,9 @@ trd_status trd__emit_replicas_check(const trd__program *program, const trd__plac
  */
 static const char *sharding_of(trd__emitter *e, const trd__entry *entry)
 {
-    const char *dimensions = "";
-    for (int d = 0; d < entry->shape.rank; d++) {
-        bool split = d == 0 && entry->replica != TRD__REPLICA_SHARED;
-        dimensions = trd__hlo_text(e, "%s%s{%s?}", dimensions, d ? ", " : "", split ? "\"data\", " : "");
-    }
-    return trd__hlo_text(e, "<@mesh, [%s]>", dimensions);
+    trd__sharding sharding = {.axes = {{TRD__MESH_DATA}}};
+    sharding.axis_count[0] = entry->replica != TRD__REPLICA_SHARED;
+    return trd__hlo_sharding(e, &sharding, entry->shape.rank, (1u << entry->shape.rank) - 1);
 }
 
 /* The part of an entry that one replica is given: with the first dimension of an OWN entry, of length 1. */

@@ -24,11 +24,10 @@ static const char *dimension(trd__emitter *e, const trd__sharding *sharding, int
     const char *axes = "";
     for (int i = 0; i < sharding->axis_count[d]; i++)
         axes = trd__hlo_text(e, "%s%s\"%s\"", axes, i ? ", " : "", trd__mesh_axis_name(sharding->axes[d][i]));
-    return trd__hlo_text(e, "{%s%s}", axes, open ? "?" : "");
+    return trd__hlo_text(e, "{%s%s%s}", axes, *axes && open ? ", " : "", open ? "?" : "");
 }
 
-/* "<@mesh, [{"data"}, {}]>"; bit d of open as above. */
-static const char *text_of(trd__emitter *e, const trd__sharding *sharding, int rank, unsigned open)
+const char *trd__hlo_sharding(trd__emitter *e, const trd__sharding *sharding, int rank, unsigned open)
 {
     const char *dimensions = "";
     for (int d = 0; d < rank; d++)
@@ -41,7 +40,8 @@ const char *trd__hlo_entry_sharding(trd__emitter *e, const trd__entry *entry)
 {
     if (!e->placement) return NULL;
     trd__sharding sharding = trd__shard(e->placement, &entry->shape, entry->axes, entry->over_data);
-    return trd__hlo_text(e, "sdy.sharding = #sdy.sharding%s", text_of(e, &sharding, entry->shape.rank, 0));
+    return trd__hlo_text(e, "sdy.sharding = #sdy.sharding%s",
+                         trd__hlo_sharding(e, &sharding, entry->shape.rank, 0));
 }
 
 trd__hlo trd__hlo_constrain(trd__emitter *e, trd__hlo x, const char *const *axes)
@@ -53,5 +53,5 @@ trd__hlo trd__hlo_constrain(trd__emitter *e, trd__hlo x, const char *const *axes
     trd__sharding sharding = trd__shard(e->named, &x.shape, axes, false);
     return trd__emit(e, x.dtype, &x.shape, &x, 1,
                      "\"sdy.sharding_constraint\"(%s) <{sharding = #sdy.sharding%s}>", x.name,
-                     text_of(e, &sharding, x.shape.rank, open));
+                     trd__hlo_sharding(e, &sharding, x.shape.rank, open));
 }
