@@ -66,6 +66,7 @@ uint64_t trd__program_fingerprint(const trd__program *program)
 {
     const trd_graph *graph = &program->builder->graph;
     uint64_t hash = add_int(0, program->replicas > 1 ? program->replicas : 1);
+    hash = add_int(hash, (int64_t)program->precision);
     for (int i = 0; i < program->slot_count; i++) hash = add_slot(hash, &program->slots[i]);
     for (int i = 0; i < graph->node_count; i++) hash = add_node(hash, graph->nodes[i]);
     for (int i = 0; i < program->output_count; i++) {
