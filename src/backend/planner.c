@@ -121,9 +121,7 @@ trd_status trd__plan_memory(trd__lifetime *buffers, int count, uint64_t *arena_b
     trd_status status = items && placed && live ? TRD_OK : TRD_NO_MEMORY;
     if (!status) {
         for (int i = 0; i < count; i++)
-            items[i] =
-                (item){.buffer = &buffers[i],
-                       .bytes = (buffers[i].bytes + TRD__ALIGNMENT - 1) & ~(uint64_t)(TRD__ALIGNMENT - 1)};
+            items[i] = (item){.buffer = &buffers[i], .bytes = trd__align_up(buffers[i].bytes)};
         *lower_bound_bytes = lower_bound(items, count, live, positions);
         *arena_bytes = UINT64_MAX;
         for (size_t o = 0; o < sizeof orders / sizeof *orders; o++) {

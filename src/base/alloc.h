@@ -4,8 +4,15 @@
 #define TRD_BASE_ALLOC_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { TRD__ALIGNMENT = 64 }; /* a cache line and an AVX-512 register */
+
+/* The least multiple of TRD__ALIGNMENT that holds bytes, far below the end of 64 bits. */
+static inline uint64_t trd__align_up(uint64_t bytes)
+{
+    return (bytes + TRD__ALIGNMENT - 1) & ~(uint64_t)(TRD__ALIGNMENT - 1);
+}
 
 void *trd__alloc(size_t count, size_t size);  /* uninitialized */
 void *trd__calloc(size_t count, size_t size); /* zeroed */

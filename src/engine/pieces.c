@@ -100,7 +100,7 @@ static int saved_entries(const trd_engine *engine, trd__role role, bool middle)
 /* Of an entry in a copy of the state. Its pieces are parts of it. */
 static size_t copied_bytes(const trd__entry *entry)
 {
-    return (trd__entry_bytes(entry) + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
+    return trd__align_up(trd__entry_bytes(entry));
 }
 
 uint64_t trd__pieces_bytes(const trd_engine *engine, trd__role role, bool middle)

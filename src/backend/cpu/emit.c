@@ -3,11 +3,6 @@
 #include "backend/cpu/lower.h"
 #include "base/alloc.h"
 
-static size_t round_up(size_t bytes)
-{
-    return (bytes + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
-}
-
 /* Entry regions are those of one program only: outside it a place is said in the executable's. */
 static trd__place bound(const trd__lowering *l, trd__place place)
 {
@@ -32,8 +27,8 @@ static trd_status fill_step(const trd__lowering *l, const trd__draft *d, trd__cp
                             .output_count = d->output_count,
                             .workers = d->plan.workers == 1 || l->info->workers == 1 ? 1 : 0,
                             .phases = d->plan.phases ? d->plan.phases : 1,
-                            .worker_bytes = round_up(d->plan.worker_bytes),
-                            .shared_bytes = round_up(d->plan.shared_bytes),
+                            .worker_bytes = trd__align_up(d->plan.worker_bytes),
+                            .shared_bytes = trd__align_up(d->plan.shared_bytes),
                             .bytes_read = d->bytes_read,
                             .bytes_written = d->bytes_written,
                             .name = d->name,

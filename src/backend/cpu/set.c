@@ -9,7 +9,7 @@ size_t trd__cpu_layout(const trd__entry *entries, int count, size_t *offsets)
     for (int i = 0; i < count; i++) {
         if (offsets) offsets[i] = bytes;
         size_t size = trd__entry_bytes(&entries[i]);
-        bytes += (size + TRD__ALIGNMENT - 1) & ~(size_t)(TRD__ALIGNMENT - 1);
+        bytes += trd__align_up(size);
     }
     return bytes;
 }
