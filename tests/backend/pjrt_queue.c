@@ -10,33 +10,13 @@
 
 #include "backend/pjrt/runtime/queue.h"
 #include "base/clock.h"
+#include "support/plugins/fake_error.h"
 
-struct PJRT_Error {
-    const char *message;
-    PJRT_Error_Code code;
-};
 struct PJRT_Event {
     PJRT_Event_OnReadyCallback callback;
     void *user;
     bool at_once, freed;
 };
-
-static void error_destroy(PJRT_Error_Destroy_Args *args)
-{
-    (void)args;
-}
-
-static void error_message(PJRT_Error_Message_Args *args)
-{
-    args->message = args->error->message;
-    args->message_size = strlen(args->error->message);
-}
-
-static PJRT_Error *error_code(PJRT_Error_GetCode_Args *args)
-{
-    args->code = args->error->code;
-    return NULL;
-}
 
 static PJRT_Error *on_ready(PJRT_Event_OnReady_Args *args)
 {

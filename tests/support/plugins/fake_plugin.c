@@ -6,12 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <pjrt_c_api.h>
-
-struct PJRT_Error {
-    const char *message;
-    PJRT_Error_Code code;
-};
+#include "fake_error.h"
 
 static PJRT_Error refused = {"the fake device is on fire", PJRT_Error_Code_RESOURCE_EXHAUSTED};
 
@@ -19,23 +14,6 @@ static int is(const char *kind)
 {
     const char *wanted = getenv("TRD_FAKE_PLUGIN");
     return wanted && strcmp(wanted, kind) == 0;
-}
-
-static void error_destroy(PJRT_Error_Destroy_Args *args)
-{
-    (void)args;
-}
-
-static void error_message(PJRT_Error_Message_Args *args)
-{
-    args->message = args->error->message;
-    args->message_size = strlen(args->error->message);
-}
-
-static PJRT_Error *error_code(PJRT_Error_GetCode_Args *args)
-{
-    args->code = args->error->code;
-    return NULL;
 }
 
 /* What the backend's callbacks fail with. */
