@@ -418,8 +418,7 @@ const cli_command cli_command_parity = {
     .name = "parity",
     .summary = "run a reference case and compare every figure",
     .usage = "FOLDER [--dtype float32|bfloat16] [--backend cpu|pjrt] [--plugin FILE] [--cache FOLDER] "
-             "[--scan] [--mesh SIZES] "
-             "[--explicit] [--threads N] [--json]",
+             "[--scan] [--mesh SIZES] [--explicit] [--threads N] [--json]",
     .help = "FOLDER holds a Hugging Face checkpoint with batches.json and expected.json (docs/parity.md). "
             "Every run in it is\n"
             "repeated; printed is the largest error of each kind in units of its tolerance. Exits 1 beyond a "
