@@ -43,11 +43,14 @@ typedef struct trd_program_info {
     double flops;           /* model FLOPs of one run: matrix products and attention */
     uint64_t bytes_read;    /* tensor bytes its kernels load in one run */
     uint64_t bytes_written; /* and store */
-    uint64_t peak_bytes;    /* memory it computes in at its peak, beside the state */
-    int kernels;            /* kernel calls of one run */
-    uint64_t runs;          /* finished ones */
-    uint64_t busy_ns;       /* their device time */
-    uint64_t least_ns;      /* that of the shortest one, 0: none yet */
+    uint64_t peak_bytes;    /* memory it computes in at its peak, beside the state: temporaries and scratch */
+    uint64_t temporary_bytes;   /* activations and temporaries, as they are placed */
+    uint64_t lower_bound_bytes; /* the most of them that is live at once, which no placing goes below; 0: the
+                                   backend does not say */
+    int kernels;                /* kernel calls of one run */
+    uint64_t runs;              /* finished ones */
+    uint64_t busy_ns;           /* their device time */
+    uint64_t least_ns;          /* that of the shortest one, 0: none yet */
 } trd_program_info;
 /* What an engine has compiled so far: families of payloads in the order they were met, then updates. A change
  * of the loss drops all of them. */

@@ -39,6 +39,14 @@ static void print_programs(const trd_program_info *programs, int count)
                cli_bytes(p->bytes_read), cli_bytes(p->bytes_written), cli_bytes(p->peak_bytes), p->kernels,
                p->fingerprint);
     }
+    if (!programs[0].lower_bound_bytes) return; /* a compiler of its own placed them */
+    printf("\n%-12s %12s %12s %8s\n", "program", "temporaries", "live at once", "over it");
+    for (int i = 0; i < count; i++) {
+        const trd_program_info *p = &programs[i];
+        double bound = (double)p->lower_bound_bytes;
+        printf("%-12s %12s %12s %7.2f%%\n", p->name, cli_bytes(p->temporary_bytes),
+               cli_bytes(p->lower_bound_bytes), bound ? 100 * ((double)p->temporary_bytes / bound - 1) : 0);
+    }
 }
 
 static void put_programs(trd__json_writer *w, const trd_program_info *programs, int count)
@@ -55,6 +63,8 @@ static void put_programs(trd__json_writer *w, const trd_program_info *programs, 
         trd__json_put_i64(w, "bytes_read", (int64_t)p->bytes_read);
         trd__json_put_i64(w, "bytes_written", (int64_t)p->bytes_written);
         trd__json_put_i64(w, "peak_bytes", (int64_t)p->peak_bytes);
+        trd__json_put_i64(w, "temporary_bytes", (int64_t)p->temporary_bytes);
+        trd__json_put_i64(w, "lower_bound_bytes", (int64_t)p->lower_bound_bytes);
         trd__json_put_i64(w, "kernels", p->kernels);
         trd__json_put_string(w, "fingerprint", fingerprint);
         trd__json_close(w);

@@ -23,6 +23,8 @@ static void visit(search *s, const trd__compiled *compiled, int length)
                                  .bytes_read = memory->bytes_read,
                                  .bytes_written = memory->bytes_written,
                                  .peak_bytes = memory->arena_bytes + memory->scratch_bytes,
+                                 .temporary_bytes = memory->arena_bytes,
+                                 .lower_bound_bytes = memory->lower_bound_bytes,
                                  .kernels = memory->kernel_count,
                                  .runs = usage.runs,
                                  .busy_ns = usage.busy_ns,
