@@ -1,6 +1,7 @@
-/* treadle bench arm: one arm of the ablation, a process of its own. It starts up, warms up and says so; then
- * each line on standard input is a loop of steps from an empty queue to an empty queue, whose figures it
- * prints as one JSON object. It ends with its input. The parent keeps other arms still meanwhile. */
+/* treadle bench arm: one arm of the ablation, or of bench/compare, a process of its own. It starts up, warms
+ * up and says so; then each line on standard input is a loop of steps from an empty queue to an empty queue,
+ * whose figures it prints as one JSON object. It ends with its input. The parent keeps other arms still
+ * meanwhile. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,11 +18,9 @@ const char *const cli_arm_names[CLI_ARM_COUNT] = {
 #undef ARM_NAME
 };
 
-enum { WARM_STEPS = 2 };
-
 typedef struct arm {
     cli_run run;
-    int64_t steps;
+    int64_t steps, warmup;
     bool fused; /* one program a step */
     int32_t *tokens;
     double *micro_us, *update_us; /* host time of each call of a loop */
@@ -168,7 +167,16 @@ static trd_status tell(trd__json_writer *w)
     return TRD_OK;
 }
 
-static trd_status tell_programs(const arm *a)
+static void put_losses(trd__json_writer *w, const arm *a)
+{
+    trd__json_write_key(w, "losses");
+    trd__json_open_array(w);
+    for (int s = 0; s < a->history_count; s++) trd__json_write_f64(w, metric(&a->history[s], "loss"));
+    trd__json_close(w);
+}
+
+/* The fingerprints of the programs, and the losses of the steps so far. */
+static trd_status tell_ready(const arm *a)
 {
     trd__json_writer w = {0};
     char text[32];
@@ -181,6 +189,7 @@ static trd_status tell_programs(const arm *a)
         trd__json_put_string(&w, info.name, text);
     }
     trd__json_close(&w);
+    put_losses(&w, a);
     return tell(&w);
 }
 
@@ -189,10 +198,7 @@ static trd_status tell_loop(const arm *a)
     trd__json_writer w = {0};
     trd__json_open_object(&w);
     for (int i = 0; i < CLI_ARM_COUNT; i++) trd__json_put_f64(&w, cli_arm_names[i], a->figures[i]);
-    trd__json_write_key(&w, "losses");
-    trd__json_open_array(&w);
-    for (int s = 0; s < a->history_count; s++) trd__json_write_f64(&w, metric(&a->history[s], "loss"));
-    trd__json_close(&w);
+    put_losses(&w, a);
     return tell(&w);
 }
 
@@ -200,23 +206,24 @@ static trd_status start(arm *a, int words, char **argv)
 {
     TRD_TRY(cli_bench_config(&a->run, words, argv));
     size_t cycle = (size_t)a->run.options.gradient_accumulation_steps;
-    size_t most = (size_t)(a->steps > WARM_STEPS ? a->steps : WARM_STEPS);
+    size_t most = (size_t)(a->steps > a->warmup ? a->steps : a->warmup);
     a->micro_us = trd__calloc(most * cycle, sizeof *a->micro_us);
     a->update_us = trd__calloc(most, sizeof *a->update_us);
     if (!a->micro_us || !a->update_us) return TRD_NO_MEMORY;
     TRD_TRY(cli_run_engine(&a->run, false));
     TRD_TRY(cli_bench_tokens(&a->run, (int64_t)cycle, &a->tokens));
-    TRD_TRY(run_steps(a, WARM_STEPS));
+    TRD_TRY(run_steps(a, a->warmup));
     TRD_TRY(trd_engine_get_metrics_history(a->run.engine, true, &a->history, &a->history_count));
-    return tell_programs(a);
+    return tell_ready(a);
 }
 
 int cli_bench_arm(int argc, char **argv)
 {
-    arm a = {.steps = 23};
+    arm a = {.steps = 23, .warmup = 2};
     const cli_option options[] = {
         {.name = "--steps", .kind = CLI_INT, .target = &a.steps, .min = 1, .max = CLI_BENCH_STEPS},
         {.name = "--train-step", .kind = CLI_FLAG, .target = &a.fused},
+        {.name = "--warmup", .kind = CLI_INT, .target = &a.warmup, .min = 1, .max = CLI_BENCH_STEPS},
         {0}};
     int words, code = cli_parse(&cli_command_bench, options, argc, argv, &words);
     if (code) return code;
