@@ -1,6 +1,10 @@
 /* The gemm kernel against the plain one: all transpositions, dtypes, accumulators, batches and odd sizes. */
+#include <math.h>
+
+#include "backend/cpu/row_math.h"
 #include "backend/kernels.h"
 #include "support/nightly.h"
+#include "support/normal.h"
 
 extern const trd__cpu_op trd__cpu_matmul[];
 
@@ -52,6 +56,68 @@ static void empty_sum(void **state)
     }
 }
 
+/* Strided operands of a product of every size up to these. */
+enum { MOST_M = 9, MOST_N = 40, MOST_K = 33, LD = 48 };
+
+static void check_product(const trd__row_math *math, bool tx, bool ty, int64_t m, int64_t n, int64_t k,
+                          const float *x, const float *y, float beta)
+{
+    float all[MOST_M * LD], alone[LD];
+    for (int i = 0; i < MOST_M * LD; i++) all[i] = (float)i;
+    math->product(tx, ty, m, n, k, 0.5f, x, LD, y, LD, beta, all, LD);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < LD; j++) alone[j] = (float)(i * LD + j);
+        math->product(tx, ty, 1, n, k, 0.5f, x + (tx ? i : i * LD), LD, y, LD, beta, alone, LD);
+        assert_memory_equal(alone, all + i * LD, sizeof alone); /* behind the columns too */
+        for (int64_t j = 0; j < n; j++) {
+            double sum = (double)beta * (double)(i * LD + j), size = 1.0 + sum;
+            for (int64_t p = 0; p < k; p++) {
+                double term =
+                    0.5 * (double)x[tx ? p * LD + i : i * LD + p] * (double)y[ty ? j * LD + p : p * LD + j];
+                sum += term;
+                size += fabs(term);
+            }
+            assert_true(fabs(sum - (double)all[i * LD + j]) < 1e-6 * size);
+        }
+    }
+}
+
+/* A row's bits do not depend on the rows beside it, on any instruction set. */
+static void small_products(void **state)
+{
+    (void)state;
+    static const int64_t columns[] = {1, 3, 16, 17, MOST_N}, depths[] = {0, 1, 5, 16, MOST_K};
+    float x[LD * LD], y[LD * LD];
+    for (int i = 0; i < LD * LD; i++) x[i] = (float)test_normal(1, 0, (uint64_t)i);
+    for (int i = 0; i < LD * LD; i++) y[i] = (float)test_normal(2, 0, (uint64_t)i);
+    for (int isa = TRD__ISA_BASELINE; isa <= (int)trd__cpu_detect(); isa++)
+        for (int64_t m = 1; m <= MOST_M; m++)
+            for (int n = 0; n < 5; n++)
+                for (int k = 0; k < 5; k++)
+                    for (int form = 0; form < 6; form++)
+                        check_product(trd__row_math_for((trd__isa)isa), form % 3 == 1, form % 3 == 2, m,
+                                      columns[n], depths[k], x, y, form < 3 ? 0.0f : 1.0f);
+}
+
+/* Small products have a kernel of their own before the others. */
+static void small_kernel(void **state)
+{
+    (void)state;
+    product p = {1, 8, 64, 128, true};
+    for (int form = 0; form < 3; form++) {
+        trd__matmul_attr attr = {.transpose_x = form == 1, .transpose_y = form == 2, .dtype = TRD_F32};
+        trd__type x = {.dtype = TRD_F32, .shape = form == 1 ? TRD__SHAPE(p.k, p.m) : TRD__SHAPE(p.m, p.k)};
+        trd__type y = {.dtype = TRD_F32, .shape = form == 2 ? TRD__SHAPE(p.n, p.k) : TRD__SHAPE(p.k, p.n)};
+        trd_node nodes[2] = {{.results = &x}, {.results = &y}};
+        trd_value inputs[2] = {{&nodes[0], 0}, {&nodes[1], 0}};
+        trd_node n = {.op = &trd__op_matmul, .attr = &attr, .inputs = inputs, .input_count = 2};
+        const trd__cpu_info info = {.workers = 1};
+        assert_string_equal(trd__cpu_choose(&n, &info)->name, "small");
+        y.dtype = TRD_BF16;
+        assert_string_not_equal(trd__cpu_choose(&n, &info)->name, "small");
+    }
+}
+
 /* The products of a small model's layer over 512 tokens. */
 static void large_shapes(void **state)
 {
@@ -68,6 +134,7 @@ static void large_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_form), cmocka_unit_test(empty_sum),
+                                       cmocka_unit_test(small_products), cmocka_unit_test(small_kernel),
                                        cmocka_unit_test(large_shapes)};
     return cmocka_run_group_tests_name("backend/kernels_matmul", tests, NULL, NULL);
 }

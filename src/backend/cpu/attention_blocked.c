@@ -187,11 +187,11 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
     }
     for (int64_t first = block->begin; first < block->end; first += p->chunk) {
         int64_t count = smaller(p->chunk, block->end - first);
-        trd__sgemm(false, true, block->rows, count, size, (float)p->d.scale, w->q, size,
+        trd__sgemm(p->math, false, true, block->rows, count, size, (float)p->d.scale, w->q, size,
                    k.data + first * k.stride, k.stride, 0.0f, w->scores, count);
         softmax_chunk(p, w, block, first, count);
-        trd__sgemm(false, false, block->rows, size, count, 1.0f, w->scores, count, v.data + first * v.stride,
-                   v.stride, first > block->begin ? 1.0f : 0.0f, w->out, size);
+        trd__sgemm(p->math, false, false, block->rows, size, count, 1.0f, w->scores, count,
+                   v.data + first * v.stride, v.stride, first > block->begin ? 1.0f : 0.0f, w->out, size);
     }
     for (int64_t r = 0; r < block->rows; r++) {
         float *row = w->out + r * size;

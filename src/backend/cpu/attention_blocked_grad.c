@@ -100,12 +100,15 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
         int64_t count = block->end - first < p->chunk ? block->end - first : p->chunk;
         const float *keys = k.data + first * k.stride, *values = v.data + first * v.stride;
         float *dk = w->dk + first * size, *dv = w->dv + first * size;
-        trd__sgemm(false, true, rows, count, size, scale, w->q, size, keys, k.stride, 0.0f, w->scores, count);
-        trd__sgemm(false, true, rows, count, size, 1.0f, w->dy, size, values, v.stride, 0.0f, w->dp, count);
+        trd__sgemm(p->math, false, true, rows, count, size, scale, w->q, size, keys, k.stride, 0.0f,
+                   w->scores, count);
+        trd__sgemm(p->math, false, true, rows, count, size, 1.0f, w->dy, size, values, v.stride, 0.0f, w->dp,
+                   count);
         gradient_chunk(p, call, w, block, exact_output ? delta : NULL, first, count);
-        trd__sgemm(true, false, count, size, rows, 1.0f, w->scores, count, w->dy, size, 1.0f, dv, size);
-        trd__sgemm(true, false, count, size, rows, scale, w->dp, count, w->q, size, 1.0f, dk, size);
-        trd__sgemm(false, false, rows, size, count, scale, w->dp, count, keys, k.stride,
+        trd__sgemm(p->math, true, false, count, size, rows, 1.0f, w->scores, count, w->dy, size, 1.0f, dv,
+                   size);
+        trd__sgemm(p->math, true, false, count, size, rows, scale, w->dp, count, w->q, size, 1.0f, dk, size);
+        trd__sgemm(p->math, false, false, rows, size, count, scale, w->dp, count, keys, k.stride,
                    first > block->begin ? 1.0f : 0.0f, w->dq, size);
     }
     for (int64_t r = 0; call->outputs[0] && r < rows; r++)

@@ -10,17 +10,16 @@
 /* Rows and columns the library computes together, and the panels of the widening driver: each of the three
  * panels takes 1 MiB at most. */
 enum { ROW_GRAIN = 16, COLUMN_GRAIN = 48, PANEL_M = 512, PANEL_N = 512, PANEL_K = 512 };
-enum {
-    TINY = 256
-}; /* n * k below which a call of the library costs more than a plain loop; not m, so that rows
-      keep their bits */
+/* Multiplications up to which a call of the library costs more than it saves; TINY: of n * k, whatever m is,
+ * where rows must keep their bits. */
+enum { SMALL = 1 << 17, TINY = 256 };
 
 static int64_t smaller(int64_t x, int64_t y)
 {
     return x < y ? x : y;
 }
 
-/* A product too small for the library, or one it has no memory for: slow then, but right. */
+/* A product that the library has no memory for: slow then, but right. */
 static void plain(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
                   const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
@@ -34,18 +33,33 @@ static void plain(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha
         }
 }
 
-void trd__sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
-                const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+bool trd__is_small_product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k)
+{
+    if (transpose_a && transpose_b) return false;
+    return n * k <= TINY || (m <= SMALL && n <= SMALL && k <= SMALL && m * n <= SMALL && m * n * k <= SMALL);
+}
+
+static void library_product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
+                            const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                            int64_t ldc)
+{
+    dnnl_status_t status = dnnl_invalid_arguments;
+    omp_set_num_threads(1); /* of the calling thread: the pool's workers are the parallelism */
+    if (k > 0)              /* else the library would leave C as it is */
+        status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb,
+                            beta, c, ldc);
+    if (status != dnnl_success) plain(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+void trd__sgemm(const trd__row_math *math, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
+                int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                float *c, int64_t ldc)
 {
     if (m <= 0 || n <= 0) return;
-    if (n * k <= TINY) { /* k = 0 too: the library would leave C as it is */
-        plain(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-        return;
-    }
-    omp_set_num_threads(1); /* of the calling thread: the pool's workers are the parallelism */
-    dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a,
-                                      lda, b, ldb, beta, c, ldc);
-    if (status != dnnl_success) plain(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    if (trd__is_small_product(transpose_a, transpose_b, m, n, k))
+        math->product(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    else
+        library_product(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
 trd__gemm_tile trd__gemm_part(const trd__gemm *g, int worker, int workers)
@@ -130,6 +144,7 @@ static void run_block(const trd__gemm *g, const trd__row_math *math, trd__gemm_t
     int64_t out_ld = direct ? g->ldc : t.columns, step = PANEL_K;
     if (g->a_dtype == TRD_F32 && g->b_dtype == TRD_F32) step = g->k;
     int64_t k = 0, rows = g->stable_rows ? TRD__GEMM_STABLE_ROWS : t.rows;
+    bool small = trd__is_small_product(g->transpose_a, g->transpose_b, rows, t.columns, smaller(step, g->k));
     do { /* once even when k is 0, so that C is defined */
         int64_t depth = smaller(step, g->k - k), lda = g->lda, ldb = g->ldb;
         const float *left = g->transpose_a
@@ -141,9 +156,9 @@ static void run_block(const trd__gemm *g, const trd__row_math *math, trd__gemm_t
                 : panel(math, g->b_dtype, b, &ldb, k, depth, t.column, t.columns, scratch + sizes.a);
         float beta = k > 0 || (direct && accumulator) ? 1.0f : 0.0f;
         for (int64_t r = 0; r < t.rows; r += rows)
-            trd__sgemm(g->transpose_a, g->transpose_b, smaller(rows, t.rows - r), t.columns, depth, g->alpha,
-                       left + (g->transpose_a ? r : r * lda), lda, right, ldb, beta, out + r * out_ld,
-                       out_ld);
+            (small ? math->product : library_product)(
+                g->transpose_a, g->transpose_b, smaller(rows, t.rows - r), t.columns, depth, g->alpha,
+                left + (g->transpose_a ? r : r * lda), lda, right, ldb, beta, out + r * out_ld, out_ld);
         k += depth;
     } while (k < g->k);
     if (!direct) round_panel(g, math, t, out, accumulator, c);

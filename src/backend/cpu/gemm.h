@@ -35,6 +35,9 @@ typedef struct trd__gemm_tile {
 /* Worker's part of C: rows are split when m >= n, else columns, at multiples of the library's blocks. */
 trd__gemm_tile trd__gemm_part(const trd__gemm *g, int worker, int workers);
 
+/* A product of this shape, float32 throughout, is not worth a call of the library. */
+bool trd__is_small_product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k);
+
 /* Scratch that one trd__gemm_run needs at most, 0 for float32 throughout. */
 size_t trd__gemm_scratch_bytes(const trd__gemm *g);
 
@@ -44,8 +47,9 @@ void trd__gemm_run(const trd__gemm *g, const trd__row_math *math, trd__gemm_tile
                    const void *b, const void *accumulator, void *c, void *scratch);
 
 /* The float32 product itself: C = alpha op(A) op(B) + beta C. beta = 0 defines C whatever it holds, also when
- * k is 0. */
-void trd__sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
-                const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+ * k is 0. Small ones do not go to the library: math->product takes them. */
+void trd__sgemm(const trd__row_math *math, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
+                int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                float *c, int64_t ldc);
 
 #endif

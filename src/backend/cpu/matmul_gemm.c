@@ -19,6 +19,19 @@ static const char *refuse(const trd_node *n, const trd__cpu_info *info)
     return known ? NULL : "only float32 and bfloat16";
 }
 
+/* Products that do not reach the library, few rows or many. */
+static const char *refuse_large(const trd_node *n, const trd__cpu_info *info)
+{
+    (void)info;
+    const trd__matmul_attr *attr = n->attr;
+    trd__matmul_dims d = trd__matmul_dims_of(n);
+    bool wide = attr->dtype == TRD_F32;
+    for (int i = 0; i < 2; i++) wide = wide && trd__type_of(n->inputs[i])->dtype == TRD_F32;
+    if (!wide) return "only float32";
+    bool small = trd__is_small_product(attr->transpose_x, attr->transpose_y, d.m, d.n, d.k);
+    return small ? NULL : "worth a call of the library";
+}
+
 static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
 {
     const trd__matmul_attr *attr = n->attr;
@@ -72,4 +85,5 @@ static void run(const trd__cpu_call *call, int phase)
     }
 }
 
+const trd__cpu_kernel trd__matmul_small = {.name = "small", .refuse = refuse_large, .plan = plan, .run = run};
 const trd__cpu_kernel trd__matmul_gemm = {.name = "gemm", .refuse = refuse, .plan = plan, .run = run};

@@ -36,6 +36,10 @@ typedef struct trd__row_math {
                             int64_t n);
     /* (x, x + pairs) rotated by the angles whose cosines and sines are given */
     void (*rotate)(const float *x, const float *cosines, const float *sines, float *y, int64_t pairs);
+    /* trd__sgemm (gemm.h) for few multiplications; not with both operands transposed. */
+    void (*product)(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
+                    const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                    int64_t ldc);
     /* Elements from number `first`, a multiple of TRD__DROPOUT_GROUP, on. */
     void (*dropout)(const float *x, const trd__dropout_draw *draw, int64_t first, float *y, int64_t n);
 } trd__row_math;

@@ -3,6 +3,7 @@
  */
 #include <math.h>
 
+#include "backend/cpu/product_body.h"
 #include "backend/cpu/row_math.h"
 #include "backend/cpu/simd.h"
 #include "base/rng.h"
@@ -204,11 +205,12 @@ static void rotate(const float *x, const float *cosines, const float *sines, flo
         vstore(y + i, a * c - b * s);
         vstore(y + pairs + i, b * c + a * s);
     }
-    for (; i < pairs; i++) {
-        float a = x[i], b = x[pairs + i];
-        y[i] = a * cosines[i] - b * sines[i];
-        y[pairs + i] = b * cosines[i] + a * sines[i];
-    }
+    if (i == pairs) return;
+    int64_t rest = pairs - i;
+    vf a = vload_n(x + i, rest, 0.0f), b = vload_n(x + pairs + i, rest, 0.0f);
+    vf c = vload_n(cosines + i, rest, 0.0f), s = vload_n(sines + i, rest, 0.0f);
+    vstore_n(y + i, a * c - b * s, rest);
+    vstore_n(y + pairs + i, b * c + a * s, rest);
 }
 
 /* trd__threefry on as many blocks as a vector has lanes. */
@@ -276,4 +278,5 @@ const trd__row_math ROW_MATH_TABLE = {.widen = widen,
                                       .swiglu = swiglu,
                                       .swiglu_gradient = swiglu_gradient,
                                       .rotate = rotate,
+                                      .product = product,
                                       .dropout = dropout};

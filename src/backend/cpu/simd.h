@@ -46,13 +46,21 @@ static inline void vstore(float *p, vf x)
 /* The first n < LANES lanes; the rest are fill. */
 static inline vf vload_n(const float *p, int64_t n, float fill)
 {
+#if defined(__AVX512F__)
+    return (vf)_mm512_mask_loadu_ps((__m512)vset(fill), (__mmask16)((1u << n) - 1), p);
+#else
     vf x = vset(fill);
     memcpy(&x, p, (size_t)n * sizeof *p);
     return x;
+#endif
 }
 static inline void vstore_n(float *p, vf x, int64_t n)
 {
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
+#else
     memcpy(p, &x, (size_t)n * sizeof *p);
+#endif
 }
 
 static inline vf vselect(vi mask, vf x, vf y)
