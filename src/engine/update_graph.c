@@ -77,11 +77,21 @@ static trd_value add_layers(const update *u, trd_value sum, int64_t layers, cons
 }
 
 /* f64 sum of the squares of all gradients, in the order of the parameters, so that stacks change no bit of
- * it. Leaves that take a value instead of a gradient stay out. */
+ * it. Leaves that take a value instead of a gradient stay out. All squares come before the additions: a pass
+ * over memory needs all threads, and an addition between two passes would make them wait for one another. */
 static trd_value sum_of_squares(const update *u, const trd_value *gradients, squared of)
 {
     const trd_engine *engine = u->trace->engine;
     trd_value sum = f64(u, 0.0);
+    size_t count = (size_t)engine->trainable_count;
+    trd_value *squares = trd__arena_alloc(u->b->graph.arena, count + 1, sizeof *squares);
+    if (!squares)
+        return trd_builder_fail(u->b, TRD_NO_MEMORY, "the gradient's norm: no memory for %zu squares", count);
+    for (int i = 0; i < engine->trainable_count; i++) {
+        const trd__stack *stack = stack_of(u, i);
+        bool one = !stack->one.flags && !stack->layers;
+        squares[i] = one ? trd_sum_squares(u->b, of(u, gradients[i])) : (trd_value){0};
+    }
     for (int i = 0, next; i < engine->trainable_count; i = next) {
         const trd__stack *stack = stack_of(u, i);
         next = i + 1;
@@ -92,7 +102,7 @@ static trd_value sum_of_squares(const update *u, const trd_value *gradients, squ
                 next++;
             sum = add_layers(u, sum, stack->layers, gradients + i, next - i, of);
         } else {
-            sum = trd_add(u->b, sum, trd_sum_squares(u->b, of(u, gradients[i])));
+            sum = trd_add(u->b, sum, squares[i]);
         }
     }
     return sum;

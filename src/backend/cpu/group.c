@@ -3,6 +3,8 @@
  * operand is read for the last time before its tile is written, or the write waits for the tile's end. */
 #include "backend/cpu/group.h"
 
+enum { CACHE_LINE = 64, AHEAD = 2 * TRD__TILE };
+
 typedef struct frame {
     const trd__group *group;
     const trd__cpu_call *call;
@@ -152,6 +154,20 @@ static void finish(const trd__group *g, const trd__cpu_call *call)
     }
 }
 
+/* Asks for the operands' elements [at, at + n) ahead of their tile: ops go over a tile one after the other,
+ * so left alone the processor would wait for memory at each tile's first op and leave it idle at the rest. */
+static void prefetch(const frame *f, int64_t at, int64_t n)
+{
+    const trd__group *g = f->group;
+    for (int i = 0; i < g->load_count; i++) {
+        const trd__group_load *load = &g->loads[i];
+        if (load->kind != TRD__LOAD_FULL) continue;
+        size_t bytes = trd_dtype_bytes(load->dtype);
+        const char *from = (const char *)f->call->inputs[load->input] + (size_t)at * bytes;
+        for (size_t k = 0; k < (size_t)n * bytes; k += CACHE_LINE) __builtin_prefetch(from + k, 0, 2);
+    }
+}
+
 static void run(const trd__cpu_call *call, int phase)
 {
     const trd__group *g = call->state;
@@ -169,8 +185,11 @@ static void run(const trd__cpu_call *call, int phase)
     begin(&f);
     int64_t first, last;
     trd__partition(call->worker, call->workers, g->count, TRD__TILE, &first, &last);
-    for (int64_t at = first; at < last; at += TRD__TILE)
+    for (int64_t at = first; at < last; at += TRD__TILE) {
+        int64_t ahead = at + AHEAD;
+        if (ahead < last) prefetch(&f, ahead, last - ahead < TRD__TILE ? last - ahead : TRD__TILE);
         run_tile(&f, at, last - at < TRD__TILE ? (int)(last - at) : TRD__TILE);
+    }
 }
 
 const trd__cpu_kernel trd__kernel_group = {.name = "fused", .run = run};
