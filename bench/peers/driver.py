@@ -7,6 +7,10 @@ it, and ends with its input. While it waits it is stopped, so it may keep thread
 import json, os, struct, sys, time
 
 
+# What the profiler calls the run of a compiled program.
+JAX_EXECUTES = ("ThunkExecutor::Execute", "ThunkExecutor::Execute (wait for completion)")
+
+
 def open_output():
     """The protocol's own stream: whatever libraries print goes to standard error instead."""
     output = os.fdopen(os.dup(1), "w")
@@ -25,28 +29,45 @@ def serve(start):
 
 
 def serve_steps(build):
-    """A driver of training steps. build(spec) gives a dictionary: `step` runs one optimizer step and gives its loss, or
-    something that float() makes of one; `wait` returns when the device has nothing left to do; `versions`; and
-    perhaps `busy`, which gives the device's busy share of a function's run."""
+    """A driver of training steps. build(spec) gives a dictionary: `run` runs so many optimizer steps, waits for the
+    device and gives their losses; `versions`; and perhaps `busy`, which gives the device's busy share of a call."""
 
     def start(spec):
         peer = build(spec)
 
         def loop(steps):
             begin = time.monotonic()
-            losses = [peer["step"]() for _ in range(steps)]
-            peer["wait"]()
-            ms = 1e3 * (time.monotonic() - begin)
-            return {"loop_ms": ms, "losses": [float(x) for x in losses]}
+            losses = peer["run"](steps)
+            return {"loop_ms": 1e3 * (time.monotonic() - begin), "losses": losses}
 
         def answer(line):
             if line == "busy":
-                return {"busy": peer["busy"](lambda: loop(spec["steps"]))} if "busy" in peer else {}
+                return {"busy": peer["busy"](lambda: peer["run"](spec["steps"]))} if "busy" in peer else {}
             return loop(spec["steps"])
 
         return answer, loop(spec["warm"]) | {"versions": peer["versions"]}
 
     serve(start)
+
+
+def jax_busy(call):
+    """The share of a call in which XLA's CPU device ran a program, by JAX's own profiler."""
+    import glob, tempfile, jax
+
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            begin = time.monotonic()
+            call()
+            wall = time.monotonic() - begin
+        path = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)[0]
+        data = jax.profiler.ProfileData.from_file(path)
+    spans = sorted((event.start_ns, event.start_ns + event.duration_ns) for plane in data.planes
+                   for line in plane.lines for event in line.events if event.name in JAX_EXECUTES)
+    busy, end = 0, 0
+    for first, last in spans:
+        busy += max(0, last - max(first, end))
+        end = max(end, last)
+    return busy * 1e-9 / wall if spans else None
 
 
 def read_safetensors(path):

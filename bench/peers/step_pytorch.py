@@ -32,9 +32,9 @@ def build(spec):
             torch.nn.utils.clip_grad_norm_(model.parameters(), c["gradient_clipping_threshold"])
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return total
+        return float(total)
 
-    return {"step": step, "wait": lambda: None, "versions": driver.package_versions("torch", "transformers")}
+    return {"run": lambda steps: [step() for _ in range(steps)], "versions": driver.package_versions("torch", "transformers")}
 
 
 driver.serve_steps(build)
