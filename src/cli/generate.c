@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "cli/generate_prompts.h"
 
-enum { MOST_ROWS = 8, MOST_STOP_IDS = 8 };
+enum { MOST_ROWS = 32, MOST_STOP_IDS = 8 };
 
 /* Everything a run of the command opens. */
 typedef struct session {

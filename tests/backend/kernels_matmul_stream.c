@@ -57,7 +57,7 @@ static void refusals(void **state)
 {
     (void)state;
     trd__matmul_attr attr = {.transpose_y = true, .dtype = TRD_F32};
-    trd__type x = {.dtype = TRD_F32, .shape = TRD__SHAPE(9, 512)}, y = {.dtype = TRD_F32};
+    trd__type x = {.dtype = TRD_F32, .shape = TRD__SHAPE(TRD__STREAM_ROWS + 1, 512)}, y = {.dtype = TRD_F32};
     y.shape = TRD__SHAPE(500, 512);
     trd_node nodes[2] = {{.results = &x}, {.results = &y}};
     trd_value inputs[2] = {{&nodes[0], 0}, {&nodes[1], 0}};

@@ -4,7 +4,10 @@
 #include "backend/cpu/row_math.h"
 #include "backend/cpu/stream_math.h"
 
-enum { GRAIN = 16 }; /* weight rows: a cache line of results */
+enum {
+    GRAIN = 16,            /* weight rows: a cache line of results */
+    SMALL_WEIGHT = 1 << 16 /* bytes of weight that one worker reads while the others would be called */
+};
 
 typedef struct stream_plan {
     const trd__stream_math *math;
@@ -40,7 +43,7 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     /* x as float32, and weight rows of the last, partial call. */
     size_t wide = p->x == TRD_F32 ? 0 : (size_t)(p->dims.m * p->dims.k);
     plan->worker_bytes = (wide + (size_t)(TRD__STREAM_COLUMNS * p->dims.k)) * sizeof(float);
-    plan->workers = p->dims.small ? 1 : 0;
+    plan->workers = (size_t)(p->dims.n * p->dims.k) * trd_dtype_bytes(p->weight) < SMALL_WEIGHT ? 1 : 0;
     return TRD_OK;
 }
 
@@ -54,15 +57,14 @@ static void multiply(const stream_plan *p, const float *x, const unsigned char *
 
 static void store(const stream_plan *p, const float *results, void *out, int64_t column, int64_t count)
 {
-    for (int64_t r = 0; r < p->dims.m; r++)
-        for (int64_t c = 0; c < count; c++) {
-            float value = results[r * TRD__STREAM_COLUMNS + c];
-            int64_t at = r * p->dims.n + column + c;
-            if (p->out == TRD_F32)
-                ((float *)out)[at] = value;
-            else
-                ((trd__bf16 *)out)[at] = trd__f32_to_bf16(value);
-        }
+    for (int64_t r = 0; r < p->dims.m; r++) {
+        const float *from = results + r * TRD__STREAM_COLUMNS;
+        int64_t at = r * p->dims.n + column;
+        if (p->out == TRD_F32)
+            memcpy((float *)out + at, from, (size_t)count * sizeof *from);
+        else
+            for (int64_t c = 0; c < count; c++) ((trd__bf16 *)out)[at + c] = trd__f32_to_bf16(from[c]);
+    }
 }
 
 static void run(const trd__cpu_call *call, int phase)

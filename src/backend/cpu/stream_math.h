@@ -7,7 +7,7 @@
 #include "backend/cpu/kernel.h"
 
 /* Rows of x that run together at most, and weight rows of one call. */
-enum { TRD__STREAM_ROWS = 8, TRD__STREAM_COLUMNS = 4 };
+enum { TRD__STREAM_ROWS = 32, TRD__STREAM_COLUMNS = 4 };
 
 typedef struct trd__stream_math {
     /* out[r * TRD__STREAM_COLUMNS + c] = x row r . weight row c; x (rows, k), weight (TRD__STREAM_COLUMNS,
