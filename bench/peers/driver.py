@@ -42,7 +42,7 @@ def serve_steps(build):
 
         def answer(line):
             if line == "busy":
-                return {"busy": peer["busy"](lambda: peer["run"](spec["steps"]))} if "busy" in peer else {}
+                return {"busy": peer["busy"](lambda: peer["run"](1))} if "busy" in peer else {}
             return loop(spec["steps"])
 
         return answer, loop(spec["warm"]) | {"versions": peer["versions"]}
