@@ -4,7 +4,7 @@
 #include "cli/cli.h"
 #include "cli/profile_data.h"
 
-enum { COSTLIEST = 10 };
+enum { COSTLIEST = 10 }; /* ops that are printed unless all are asked for */
 
 static double per_second(double amount, double us)
 {
@@ -76,11 +76,11 @@ static void print_programs(const cli_profile *p, const cli_profile *against)
     }
 }
 
-static void print_ops(const cli_profile *p, const cli_profile *against)
+static void print_ops(const cli_profile *p, const cli_profile *against, int most)
 {
     printf("\n%-52s  %-10s  %7s  %10s  %6s  %9s  %7s%s\n", "costliest ops", "kernel", "calls", "total ms",
            "share", "GFLOP/s", "GB/s", against ? "   ratio" : "");
-    for (int i = 0; i < p->ops.count && i < COSTLIEST; i++) {
+    for (int i = 0; i < p->ops.count && i < most; i++) {
         const cli_profile_row *row = &p->ops.rows[i];
         printf("%-52s  %-10s  %7lld  %10.3f  %5.1f%%  %9.2f  %7.2f", row->name, row->detail,
                (long long)row->calls, row->total_us / 1e3, 100 * share(p, row),
@@ -91,11 +91,11 @@ static void print_ops(const cli_profile *p, const cli_profile *against)
 }
 
 static void put_rows(trd__json_writer *w, const char *key, const char *detail, const cli_profile *p,
-                     const cli_profile_rows *rows, int most)
+                     const cli_profile_rows *rows)
 {
     trd__json_write_key(w, key);
     trd__json_open_array(w);
-    for (int i = 0; i < rows->count && i < most; i++) {
+    for (int i = 0; i < rows->count; i++) {
         const cli_profile_row *row = &rows->rows[i];
         trd__json_open_object(w);
         trd__json_put_string(w, "name", row->name);
@@ -121,8 +121,8 @@ static void put_profile(trd__json_writer *w, const char *path, const cli_profile
     trd__json_put_i64(w, "dropped_spans", p->dropped_spans);
     trd__json_put_f64(w, "device_busy_share", busy_share(p));
     trd__json_put_f64(w, "device_busy_ms", p->busy_us / 1e3);
-    put_rows(w, "programs", "fingerprint", p, &p->programs, p->programs.count);
-    put_rows(w, "costliest_ops", "kernel", p, &p->ops, COSTLIEST);
+    put_rows(w, "programs", "fingerprint", p, &p->programs);
+    put_rows(w, "costliest_ops", "kernel", p, &p->ops);
 }
 
 static trd_status print_json(const char *path, const cli_profile *p, const char *other,
@@ -139,16 +139,17 @@ static trd_status print_json(const char *path, const cli_profile *p, const char 
     return cli_print_json(&w);
 }
 
-static void print_text(const char *path, const cli_profile *p, const char *other, const cli_profile *against)
+static void print_text(const char *path, const cli_profile *p, const char *other, const cli_profile *against,
+                       bool all)
 {
     print_head(path, p);
     if (against) print_head(other, against);
     print_programs(p, against);
-    print_ops(p, against);
+    print_ops(p, against, all ? p->ops.count : COSTLIEST);
     if (against) printf("\nratio: mean time of a call here to that of %s\n", other);
 }
 
-static trd_status show(const char *path, const char *other, bool json)
+static trd_status show(const char *path, const char *other, bool all, bool json)
 {
     cli_profile profile, against = {0};
     TRD_TRY(cli_profile_read(path, &profile));
@@ -156,7 +157,7 @@ static trd_status show(const char *path, const char *other, bool json)
     if (status == TRD_OK && json)
         status = print_json(path, &profile, other, other ? &against : NULL);
     else if (status == TRD_OK)
-        print_text(path, &profile, other, other ? &against : NULL);
+        print_text(path, &profile, other, other ? &against : NULL, all);
     cli_profile_free(&against);
     cli_profile_free(&profile);
     return status;
@@ -164,27 +165,29 @@ static trd_status show(const char *path, const char *other, bool json)
 
 static int run(int argc, char **argv)
 {
-    bool json = false;
+    bool all = false, json = false;
     const char *other = NULL;
     const cli_option options[] = {{.name = "--json", .kind = CLI_FLAG, .target = &json},
+                                  {.name = "--all", .kind = CLI_FLAG, .target = &all},
                                   {.name = "--against", .kind = CLI_TEXT, .target = &other},
                                   {0}};
     int words, code = cli_parse(&cli_command_profile, options, argc, argv, &words);
     if (code) return code;
     if (words != 1) return cli_usage_error(&cli_command_profile, "needs one run, found %d", words);
-    return show(argv[0], other, json) ? cli_fail() : CLI_DONE;
+    return show(argv[0], other, all, json) ? cli_fail() : CLI_DONE;
 }
 
 const cli_command cli_command_profile = {
     .name = "profile",
     .summary = "where the device's time went in a run's traces",
-    .usage = "RUN [--against RUN] [--json]",
+    .usage = "RUN [--all] [--against RUN] [--json]",
     .help = "Adds up the traces that `profiler: trace` left in RUN/profile: the share of time the device was "
             "busy,\n"
             "each program's fingerprint, runs and mean time, and the ten costliest ops with the FLOP/s and "
             "bytes/s\n"
             "they reached. RUN is a run's folder or one trace file. The traces open in ui.perfetto.dev.\n\n"
+            "  --all           every op, not only the ten costliest\n"
             "  --against RUN   also compares with another run: ratios of mean times, and whether programs "
             "are the same\n"
-            "  --json          one JSON object",
+            "  --json          one JSON object, with every op",
     .run = run};

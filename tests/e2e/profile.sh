@@ -29,6 +29,9 @@ grep -q '"name": "write a checkpoint"' "$run"/profile/*.json || fail "the checkp
 expect 0 profile "$run"
 prints "10 micro-steps in 3 traces, 1 thread, device busy "
 for word in first accum update fingerprint "costliest ops" matmul GFLOP/s GB/s; do prints "$word"; done
+lines=$(wc -l <"$work/out")
+expect 0 profile "$run" --all
+[ "$(wc -l <"$work/out")" -gt "$lines" ] || fail "profile --all shows no more ops than the costliest"
 expect 0 profile "$run/profile/trace-00000008.json"
 prints "4 micro-steps in 1 trace,"
 expect 0 profile "$run" --json
