@@ -239,10 +239,8 @@ static trd_status execute(trd__backend *backend, trd__executable *executable, tr
     trd__cpu_backend *cpu = of(backend);
     const trd__program *program = executable->program;
     trd__run run = {.executable = executable,
-                    .worker_scratch = cpu->scratch,
-                    .shared_scratch =
-                        cpu->scratch ? cpu->scratch + (size_t)cpu->info.workers * executable->worker_scratch
-                                     : NULL};
+                    .shared_scratch = cpu->scratch,
+                    .worker_scratch = cpu->scratch ? cpu->scratch + executable->shared_scratch : NULL};
     for (int i = 0; i < program->slot_count; i++) {
         TRD_TRY(check_binding(executable, i, sets[i]));
         run.regions[i] = ((trd__cpu_set *)sets[i])->memory;

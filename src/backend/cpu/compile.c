@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "graph/passes.h"
+#include "ops/repeat.h"
 
 /* One loop runs at a time: a repeat in a repeat has to lie in an unrolled one. */
 static bool is_innermost(const trd_node *n)
@@ -35,6 +36,45 @@ static trd_status run_passes(trd__lowering *l)
     return trd__dce(l->program);
 }
 
+/* What the program would take on one thread, of which each node is a share: seconds by the rates of a slow
+ * processor. A repeat is its body's nodes, as often as they run. */
+typedef struct work {
+    double seconds, nodes;
+} work;
+
+static double seconds_of_bytes(uint64_t bytes)
+{
+    return (double)bytes / 8e9;
+}
+
+static void add_work(const trd_graph *graph, double times, work *sum)
+{
+    for (int i = 0; i < graph->node_count; i++) {
+        const trd_node *n = graph->nodes[i];
+        for (int b = 0; b < n->body_count; b++) {
+            double turns = n->op == &trd__op_repeat ? (double)trd__repeat_attr_of(n)->count : 1.0;
+            add_work(&n->bodies[b]->builder->graph, times * turns, sum);
+        }
+        if (n->body_count) continue;
+        double seconds = n->op->flops ? n->op->flops(n) / 3e10 : 0.0;
+        for (int r = 0; r < n->result_count; r++)
+            seconds += seconds_of_bytes(trd__tensor_bytes(&n->results[r].shape, n->results[r].dtype));
+        sum->seconds += times * seconds;
+        sum->nodes += times;
+    }
+}
+
+/* Whether waiting for each other, and for each other's caches, would cost more than further threads save: the
+ * nodes of a small model take a microsecond or two. Short programs are over before that counts. */
+static bool is_fine_grained(const trd__program *program)
+{
+    enum { FEW_NODES = 256 };
+    static const double grain = 8e-6;
+    work sum = {0};
+    add_work(&program->builder->graph, 1.0, &sum);
+    return sum.nodes >= FEW_NODES && sum.seconds < grain * sum.nodes;
+}
+
 trd_status trd__draft_program(trd__lowering *l)
 {
     int kept = l->graph->node_count;
@@ -62,7 +102,8 @@ static void bind_layouts(trd__executable *e)
         e->layouts[s] = trd__entries_key(e->program->slots[s].entries, e->program->slots[s].entry_count);
 }
 
-static trd_status lower(trd__lowering *l)
+/* info: the lowering's. */
+static trd_status lower(trd__lowering *l, trd__cpu_info *info)
 {
     trd__executable *e = l->executable;
     e->arena = l->arena = trd__arena_create();
@@ -71,11 +112,13 @@ static trd_status lower(trd__lowering *l)
     if (!e->name) return TRD_NO_MEMORY;
     e->report.flops = trd__program_flops(l->program);
     TRD_TRY(run_passes(l));
+    const trd__cpu_info asked = *info;
+    if (is_fine_grained(l->program)) info->workers = 1;
     TRD_TRY(trd__draft_program(l));
     TRD_TRY(trd__place_values(l));
     TRD_TRY(trd__emit_steps(l));
     bind_layouts(e);
-    e->report.fingerprint = trd__cpu_fingerprint(e, l->info);
+    e->report.fingerprint = trd__cpu_fingerprint(e, &asked);
     return TRD_OK;
 }
 
@@ -92,7 +135,7 @@ trd_status trd__cpu_compile(const trd__cpu_info *info, const trd_log_sink *log, 
     if (!status) {
         l.program = e->program;
         l.graph = &e->program->builder->graph;
-        status = lower(&l);
+        status = lower(&l, &chosen);
     }
     trd__lowering_end(&l);
     if (status) {

@@ -76,7 +76,7 @@ static void run(const trd__cpu_call *call, int phase)
     const unsigned char *weight = call->inputs[1];
     float results[TRD__STREAM_ROWS * TRD__STREAM_COLUMNS], *scratch = call->worker_scratch;
     trd__partition(call->worker, call->workers, p->dims.n, GRAIN, &begin, &end);
-    if (begin >= end) return;
+    if (begin >= end || p->dims.m == 0) return;
     const float *x = call->inputs[0];
     if (p->x != TRD_F32) {
         p->rows->widen(call->inputs[0], scratch, p->dims.m * k);

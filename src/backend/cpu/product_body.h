@@ -43,13 +43,16 @@ typedef struct product_rows {
 PRODUCT_INLINE void broadcast_block(const product_out *o, product_rows a, int rows, const float *b,
                                     int64_t ldb, int vectors, int64_t last, int64_t k, float *c)
 {
-    enum { MOST_ROWS = 8, MOST_VECTORS = 2 };
+    enum { MOST_ROWS = 8, MOST_VECTORS = 2, AHEAD = 16 };
     vf sum[MOST_ROWS][MOST_VECTORS];
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
         for (int v = 0; v < vectors; v++) sum[r][v] = (vf){0};
+        for (int v = 0; v < vectors; v++) __builtin_prefetch(c + (rows + r) * o->ldc + v * LANES, 1);
+    }
     for (int64_t p = 0; p < k; p++) {
         vf right[MOST_VECTORS];
         for (int v = 0; v < vectors; v++) {
+            __builtin_prefetch(b + (p + AHEAD) * ldb + v * LANES);
             bool whole = v + 1 < vectors || last == LANES;
             right[v] = whole ? vload(b + p * ldb + v * LANES) : vload_n(b + p * ldb + v * LANES, last, 0.0f);
         }
@@ -151,8 +154,9 @@ PRODUCT_INLINE void finish_dots(const product_out *o, vf sums, int64_t rows, int
         }
 }
 
-/* A few stored rows of B stay in the first-level cache while all rows of A pass. Behind the last column and
- * the last row these are repeated. */
+/* A few stored rows of B stay in the first-level cache while all rows of A pass, and the next ones are asked
+ * for; behind the last that is nobody's memory and harmless, as in broadcast_block. Behind the last column
+ * and the last row these are repeated. */
 static void dot_product(const product_out *o, product_rows left, int64_t m, const float *b, int64_t ldb,
                         int64_t n, int64_t k, float *c)
 {
@@ -161,6 +165,9 @@ static void dot_product(const product_out *o, product_rows left, int64_t m, cons
         int64_t count = n - j < DOT_COLUMNS ? n - j : DOT_COLUMNS;
         for (int64_t i = 0; i < DOT_COLUMNS; i++) columns[i] = b + (j + (i < count ? i : count - 1)) * ldb;
         for (int64_t i = 0; i < m; i += DOT_ROWS) {
+            for (int64_t r = i * DOT_COLUMNS / m; r < (i + DOT_ROWS) * DOT_COLUMNS / m; r++)
+                for (int64_t p = 0; p < k; p += 16)
+                    __builtin_prefetch(columns[0] + (DOT_COLUMNS + r) * ldb + p);
             for (int64_t r = 0; r < DOT_ROWS; r++)
                 rows[r] = left.at + (i + r < m ? i + r : m - 1) * left.row_step;
             finish_dots(o, dot_block(rows, columns, k), m - i < DOT_ROWS ? m - i : DOT_ROWS, count,
