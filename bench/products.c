@@ -1,6 +1,7 @@
 /* Product rate of a model's linear layers, and how close the CPU kernels for a linear layer, attention and
- * the head come to it. Usage: bench_products [tokens] [workers]; shapes are those of qwen3-0.6b. Only ratios
- * of one run mean something: the machine's own speed drifts. */
+ * the head come to it; the machine's copy bandwidth, and how close the kernels come that only pass over
+ * memory. Usage: bench_products [tokens] [workers]; shapes are those of qwen3-0.6b. Only ratios of one run
+ * mean something: the machine's own speed drifts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "base/rng.h"
 
 enum { HIDDEN = 1024, MLP = 3072, HEADS = 16, GROUPS = 8, SIZE = 128, VOCABULARY = 151936, LAYERS = 28 };
-enum { MAX_OPERANDS = 8, RUNS = 3, PATTERN = 1021 };
+enum { MAX_OPERANDS = 8, RUNS = 3, PASS_RUNS = 15, PATTERN = 1021 };
 
 typedef struct operands {
     trd__type types[MAX_OPERANDS];
@@ -81,7 +82,8 @@ static int ascending(const void *x, const void *y)
 }
 
 /* Median time of the op's best kernel, in ns. */
-static double kernel_ns(trd__pool *pool, const trd_op *op, const void *attr, operands *in, operands *out)
+static double kernel_ns(trd__pool *pool, const trd_op *op, const void *attr, operands *in, operands *out,
+                        int runs)
 {
     trd__cpu_info info = {.isa = trd__cpu_detect(), .workers = trd__pool_workers(pool)};
     trd__arena *arena = trd__arena_create();
@@ -102,24 +104,24 @@ static double kernel_ns(trd__pool *pool, const trd_op *op, const void *attr, ope
     j.call.worker_scratch = trd__alloc_aligned(j.worker_bytes * (size_t)info.workers);
     j.call.shared_scratch = trd__alloc_aligned(plan.shared_bytes);
     if (!j.call.worker_scratch || !j.call.shared_scratch) die(trd_error_message());
-    double times[RUNS];
-    for (int run = 0; run < RUNS; run++) {
+    double times[PASS_RUNS];
+    for (int run = 0; run < runs; run++) {
         uint64_t start = trd__now_ns();
         for (j.phase = 0; j.phase < (plan.phases ? plan.phases : 1); j.phase++) trd__pool_run(pool, work, &j);
         times[run] = (double)(trd__now_ns() - start);
     }
-    qsort(times, RUNS, sizeof *times, ascending);
+    qsort(times, (size_t)runs, sizeof *times, ascending);
     trd__free(j.call.worker_scratch);
     trd__free(j.call.shared_scratch);
     trd__arena_free(arena);
-    return times[RUNS / 2];
+    return times[runs / 2];
 }
 
 /* Runs an op, prints its rate beside the product rate, and frees its operands. */
 static void report(trd__pool *pool, const char *name, const trd_op *op, const void *attr, operands *in,
                    operands *out, double flops, double product_rate)
 {
-    double gflops = flops / kernel_ns(pool, op, attr, in, out);
+    double gflops = flops / kernel_ns(pool, op, attr, in, out, RUNS);
     printf("%-24s %-9s %7.1f Gflop/s, %.2f of the product rate\n", name, trd_dtype_name(in->types[0].dtype),
            gflops, gflops / product_rate);
     drop(in);
@@ -186,6 +188,114 @@ static void head(trd__pool *pool, trd_dtype dtype, int64_t tokens, double peak)
     report(pool, "head, merged gradient", &trd__op_token_logprobs_grad, &attr, &in, &out, flops, peak);
 }
 
+/* -- Passes over memory -- */
+
+typedef struct copy {
+    const char *from;
+    char *to;
+    int64_t bytes;
+} copy;
+
+static void copy_part(void *context, int worker, int workers)
+{
+    const copy *c = context;
+    int64_t begin, end;
+    trd__partition(worker, workers, c->bytes, 1 << 12, &begin, &end);
+    memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
+}
+
+/* Bytes read and written, in GB/s: the median of copies of float32 rows of an MLP's width. */
+static double copy_rate(trd__pool *pool, int64_t tokens)
+{
+    operands o = {0};
+    add(&o, TRD_F32, TRD__SHAPE(tokens, MLP));
+    add(&o, TRD_F32, TRD__SHAPE(tokens, MLP));
+    copy c = {o.data[0], o.data[1], tokens * MLP * (int64_t)sizeof(float)};
+    double times[PASS_RUNS];
+    for (int run = 0; run < PASS_RUNS; run++) {
+        uint64_t start = trd__now_ns();
+        trd__pool_run(pool, copy_part, &c);
+        times[run] = (double)(trd__now_ns() - start);
+    }
+    qsort(times, PASS_RUNS, sizeof *times, ascending);
+    drop(&o);
+    return 2 * (double)c.bytes / times[PASS_RUNS / 2];
+}
+
+static double type_bytes(const trd__type *t)
+{
+    return (double)trd__shape_count(&t->shape) * (double)trd_dtype_bytes(t->dtype);
+}
+
+static void report_pass(trd__pool *pool, const char *name, const trd_op *op, const void *attr, operands *in,
+                        operands *out, double copy_rate)
+{
+    double bytes = 0;
+    for (int i = 0; i < in->count; i++)
+        if (in->data[i]) bytes += type_bytes(&in->types[i]);
+    for (int i = 0; i < out->count; i++) bytes += type_bytes(&out->types[i]);
+    double rate = bytes / kernel_ns(pool, op, attr, in, out, PASS_RUNS);
+    printf("%-24s %-9s %7.1f GB/s, %.2f of the copy bandwidth\n", name, trd_dtype_name(in->types[0].dtype),
+           rate, rate / copy_rate);
+    drop(in);
+    drop(out);
+}
+
+static void norms(trd__pool *pool, const char *const *names, trd_dtype dtype, int64_t rows, int64_t channels,
+                  double peak)
+{
+    trd__rms_norm_attr attr = {.eps = 1e-6};
+    for (int gradient = 0; gradient < 2; gradient++) {
+        operands in = {0}, out = {0};
+        add(&in, dtype, TRD__SHAPE(rows, channels));
+        add(&in, dtype, TRD__SHAPE(channels));
+        add(&out, dtype, TRD__SHAPE(rows, channels));
+        if (gradient) {
+            add(&in, dtype, TRD__SHAPE(rows, channels));
+            add_null(&in);
+            add(&out, dtype, TRD__SHAPE(channels));
+        }
+        report_pass(pool, names[gradient], gradient ? &trd__op_rms_norm_grad : &trd__op_rms_norm, &attr, &in,
+                    &out, peak);
+    }
+}
+
+static void rope(trd__pool *pool, trd_dtype dtype, int64_t tokens, double peak)
+{
+    trd__rope_attr attr = {0};
+    operands in = {0}, out = {0};
+    add(&in, dtype, TRD__SHAPE(1, tokens, HEADS, SIZE));
+    add(&in, TRD_F32, TRD__SHAPE(1, tokens, SIZE / 2, 2));
+    add(&out, dtype, TRD__SHAPE(1, tokens, HEADS, SIZE));
+    report_pass(pool, "rope", &trd__op_rope, &attr, &in, &out, peak);
+}
+
+static void swiglu(trd__pool *pool, trd_dtype dtype, int64_t tokens, double peak)
+{
+    for (int gradient = 0; gradient < 2; gradient++) {
+        operands in = {0}, out = {0};
+        for (int i = 0; i < 2 + gradient; i++) add(&in, dtype, TRD__SHAPE(tokens, MLP));
+        for (int i = 0; i < 1 + gradient; i++) add(&out, dtype, TRD__SHAPE(tokens, MLP));
+        report_pass(pool, gradient ? "swiglu, gradient" : "swiglu",
+                    gradient ? &trd__op_swiglu_grad : &trd__op_swiglu, NULL, &in, &out, peak);
+    }
+}
+
+static void passes(trd__pool *pool, int64_t tokens)
+{
+    static const char *const channels[] = {"rms_norm", "rms_norm, gradient"};
+    static const char *const heads[] = {"rms_norm of heads", "the same, gradient"};
+    for (int i = 0; i < 2; i++) {
+        trd_dtype dtype = i ? TRD_BF16 : TRD_F32;
+        double peak = copy_rate(pool, tokens);
+        printf("copy bandwidth %.1f GB/s\n", peak);
+        norms(pool, channels, dtype, tokens, HIDDEN, peak);
+        norms(pool, heads, dtype, tokens * HEADS, SIZE, peak);
+        rope(pool, dtype, tokens, peak);
+        swiglu(pool, dtype, tokens, peak);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int64_t tokens = argc > 1 ? atoi(argv[1]) : 512;
@@ -211,6 +321,7 @@ int main(int argc, char **argv)
         attention(pool, dtype, tokens, rate.partitioned_gflops);
         head(pool, dtype, tokens, rate.partitioned_gflops);
     }
+    passes(pool, tokens);
     trd__pool_free(pool);
     return 0;
 }
