@@ -24,10 +24,13 @@ if(TRD_PJRT)
     target_include_directories(test_backend_pjrt_${name} SYSTEM PRIVATE ${PJRT_INCLUDE_DIR})
   endforeach()
 endif()
+# Without it the plugin's devices wait for each other in collectives now and then (docs/meshes.md).
+set(TRD_IN_ORDER XLA_FLAGS=--xla_cpu_enable_concurrency_optimized_scheduler=false)
 if(TRD_PJRT_RUNS)
-  set_tests_properties(backend/pjrt_plugin backend/pjrt_cache backend/pjrt_mesh PROPERTIES ENVIRONMENT PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN})
+  set_tests_properties(backend/pjrt_plugin backend/pjrt_cache backend/pjrt_mesh PROPERTIES ENVIRONMENT
+    "${TRD_IN_ORDER};PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
   set_tests_properties(engine/pjrt_mesh engine/pjrt_deferred PROPERTIES
-    ENVIRONMENT "TRD_TEST_CACHE=${CMAKE_BINARY_DIR}/pjrt-cache;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
+    ENVIRONMENT "${TRD_IN_ORDER};TRD_TEST_CACHE=${CMAKE_BINARY_DIR}/pjrt-cache;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
 endif()
 # The op cases have a mode of their own.
 set(TRD_PJRT_OPS leaf unary binary compare reduce shape index matmul accumulate rms_norm swiglu rope dropout attention
@@ -40,7 +43,7 @@ function(trd_pjrt_test name target)
   if(TRD_PJRT_RUNS)
     add_test(NAME ${name} COMMAND ${target} ${ARGN} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES
-      ENVIRONMENT "TRD_TEST_BACKEND=pjrt;TRD_TEST_CACHE=${CMAKE_BINARY_DIR}/pjrt-cache;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
+      ENVIRONMENT "${TRD_IN_ORDER};TRD_TEST_BACKEND=pjrt;TRD_TEST_CACHE=${CMAKE_BINARY_DIR}/pjrt-cache;PJRT_PLUGIN_LIBRARY_PATH=${PJRT_PLUGIN}")
   else()
     add_test(NAME ${name} COMMAND sh -c "echo 'no plugin (tools/fetch-pjrt takes it), or threads are checked'; exit 77")
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
