@@ -23,7 +23,12 @@ struct trd__file_writer {
     char *temporary;
     int fd;
     int error; /* first errno, sticky */
+    unsigned char
+        *buffer; /* of BUFFER_BYTES, what is not written yet; NULL: writes go straight to the file */
+    size_t buffered;
 };
+
+enum { BUFFER_BYTES = 8 << 20 };
 
 static trd_status io_error(const char *doing, const char *path, int error)
 {
@@ -176,12 +181,28 @@ trd_status trd__file_writer_open(const char *path, trd__file_writer **out)
     return TRD_OK;
 }
 
-trd_status trd__file_write(trd__file_writer *writer, const void *data, size_t bytes)
+/* Whether the cache is used from here on; only whole, aligned blocks can do without. */
+static bool use_cache(trd__file_writer *writer, bool use)
 {
-    const unsigned char *next = data;
+    int flags = fcntl(writer->fd, F_GETFL);
+    if (flags < 0 || !(flags & O_DIRECT) == use) return false;
+    return fcntl(writer->fd, F_SETFL, use ? flags & ~O_DIRECT : flags | O_DIRECT) == 0;
+}
+
+trd_status trd__file_writer_uncached(trd__file_writer *writer)
+{
+    if (writer->buffer || !use_cache(writer, false)) return TRD_OK;
+    writer->buffer = trd__map(BUFFER_BYTES);
+    return writer->buffer ? TRD_OK : TRD_NO_MEMORY;
+}
+
+static void put(trd__file_writer *writer, const unsigned char *next, size_t bytes)
+{
     while (!writer->error && bytes > 0) {
         ssize_t written = write(writer->fd, next, bytes < (1u << 30) ? bytes : (1u << 30));
         if (written < 0 && errno == EINTR) continue;
+        if (written < 0 && errno == EINVAL && use_cache(writer, true))
+            continue; /* the file system needs it */
         if (written < 0) {
             writer->error = errno;
         } else {
@@ -189,6 +210,25 @@ trd_status trd__file_write(trd__file_writer *writer, const void *data, size_t by
             bytes -= (size_t)written;
         }
     }
+}
+
+static void put_buffered(trd__file_writer *writer, const unsigned char *next, size_t bytes)
+{
+    while (!writer->error && bytes > 0) {
+        size_t room = BUFFER_BYTES - writer->buffered, part = bytes < room ? bytes : room;
+        memcpy(writer->buffer + writer->buffered, next, part);
+        writer->buffered += part;
+        next += part;
+        bytes -= part;
+        if (writer->buffered < BUFFER_BYTES) break;
+        put(writer, writer->buffer, BUFFER_BYTES);
+        writer->buffered = 0;
+    }
+}
+
+trd_status trd__file_write(trd__file_writer *writer, const void *data, size_t bytes)
+{
+    (writer->buffer ? put_buffered : put)(writer, data, bytes);
     return writer->error ? io_error("writing", writer->path, writer->error) : TRD_OK;
 }
 
@@ -214,6 +254,10 @@ static trd_status sync_parent(const char *path)
 
 trd_status trd__file_writer_commit(trd__file_writer *writer)
 {
+    if (writer->buffered > 0) {
+        use_cache(writer, true);
+        put(writer, writer->buffer, writer->buffered);
+    }
     if (!writer->error && fsync(writer->fd) != 0) writer->error = errno;
     if (close(writer->fd) != 0 && !writer->error) writer->error = errno;
     writer->fd = -1;
@@ -233,6 +277,7 @@ void trd__file_writer_abandon(trd__file_writer *writer)
     if (!writer) return;
     if (writer->fd >= 0) close(writer->fd);
     if (writer->temporary) unlink(writer->temporary);
+    if (writer->buffer) trd__unmap(writer->buffer, BUFFER_BYTES);
     trd__free(writer->temporary);
     trd__free(writer->path);
     trd__free(writer);

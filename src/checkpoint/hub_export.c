@@ -96,7 +96,7 @@ static trd_status write_shard(const export *e, size_t shard, size_t begin, size_
     char *path = trd__path_join(e->folder, shard_name(e, shard, name));
     if (!path) return TRD_NO_MEMORY;
     trd_status status =
-        trd__safetensors_writer_open(path, e->converted + begin, end - begin, &format, 1, &writer);
+        trd__safetensors_writer_open(path, e->converted + begin, end - begin, &format, 1, false, &writer);
     for (size_t i = begin; !status && i < end; i++) status = write_array(e, &e->arrays[i], writer);
     if (status)
         trd__safetensors_abandon(writer);

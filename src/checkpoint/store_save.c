@@ -13,6 +13,7 @@
 #include "base/shape.h"
 #include "checkpoint/store.h"
 #include "checkpoint/store_files.h"
+#include "checkpoint/sums.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
 
@@ -23,19 +24,29 @@ static size_t array_bytes(const trd_array *array)
     return trd__tensor_bytes(&array->shape, array->dtype);
 }
 
-/* The tensors file: widest elements first, so that each tensor is aligned to its element without holes. */
-static trd_status write_tensors(const char *path, const trd_array *arrays, size_t count, uint64_t *header_sum)
+/* Beside the writing of the tensors file go the checksums that the manifest needs. */
+typedef struct tensors_file {
+    const char *path;
+    const trd_array *arrays;
+    size_t count;
+    uint64_t header_sum;
+    trd__summed *sums; /* of the arrays */
+} tensors_file;
+
+/* Widest elements first, so that each tensor is aligned to its element without holes. */
+static trd_status write_tensors(void *context)
 {
+    tensors_file *file = context;
     trd__safetensors_writer *writer;
-    trd_array *ordered = trd__alloc(count, sizeof *ordered);
+    trd_array *ordered = trd__alloc(file->count, sizeof *ordered);
     if (!ordered) return TRD_NO_MEMORY;
     size_t used = 0;
     for (size_t width = 8; width > 0; width /= 2)
-        for (size_t i = 0; i < count; i++)
-            if (trd_dtype_bytes(arrays[i].dtype) == width) ordered[used++] = arrays[i];
-    trd_status status = trd__safetensors_writer_open(path, ordered, used, NULL, 0, &writer);
+        for (size_t i = 0; i < file->count; i++)
+            if (trd_dtype_bytes(file->arrays[i].dtype) == width) ordered[used++] = file->arrays[i];
+    trd_status status = trd__safetensors_writer_open(file->path, ordered, used, NULL, 0, true, &writer);
     if (!status) {
-        *header_sum = trd__safetensors_writer_header_checksum(writer);
+        file->header_sum = trd__safetensors_writer_header_checksum(writer);
         for (size_t i = 0; !status && i < used; i++)
             status = trd__safetensors_write(writer, ordered[i].data, array_bytes(&ordered[i]));
         if (status)
@@ -54,7 +65,7 @@ static void put_sum(trd__json_writer *out, const char *key, uint64_t sum)
     trd__json_put_string(out, key, text);
 }
 
-static void put_tensor(trd__json_writer *out, const trd_array *array)
+static void put_tensor(trd__json_writer *out, const trd_array *array, uint64_t sum)
 {
     trd__json_open_object(out);
     out->indent = 0; /* a tensor is a line */
@@ -65,7 +76,7 @@ static void put_tensor(trd__json_writer *out, const trd_array *array)
     for (int d = 0; d < array->shape.rank; d++) trd__json_write_i64(out, array->shape.dim[d]);
     trd__json_close(out);
     trd__json_put_i64(out, "bytes", (int64_t)array_bytes(array));
-    put_sum(out, "xxh3", trd__checksum(array->data, array_bytes(array)));
+    put_sum(out, "xxh3", sum);
     trd__json_close(out);
     out->indent = INDENT;
 }
@@ -79,24 +90,24 @@ static void put_time(trd__json_writer *out)
     trd__json_put_string(out, "saved_at", text);
 }
 
-static trd_status write_manifest(const char *path, trd__store_name name, const trd_array *arrays,
-                                 size_t count, uint64_t header_sum, const char *json, size_t json_bytes)
+static trd_status write_manifest(const char *path, trd__store_name name, const tensors_file *file,
+                                 const char *json, size_t json_bytes)
 {
     trd__json_writer out = {.indent = INDENT};
     uint64_t bytes = 0;
-    for (size_t i = 0; i < count; i++) bytes += array_bytes(&arrays[i]);
+    for (size_t i = 0; i < file->count; i++) bytes += file->sums[i].bytes;
     trd__json_open_object(&out);
     trd__json_put_i64(&out, "format", TRD__STORE_FORMAT);
     trd__json_put_i64(&out, "step", name.step);
     trd__json_put_i64(&out, "micro", name.micro);
     put_time(&out);
-    trd__json_put_i64(&out, "tensor_count", (int64_t)count);
+    trd__json_put_i64(&out, "tensor_count", (int64_t)file->count);
     trd__json_put_i64(&out, "tensor_bytes", (int64_t)bytes);
     put_sum(&out, "state_xxh3", trd__checksum(json, json_bytes));
-    put_sum(&out, "header_xxh3", header_sum);
+    put_sum(&out, "header_xxh3", file->header_sum);
     trd__json_write_key(&out, "tensors");
     trd__json_open_array(&out);
-    for (size_t i = 0; i < count; i++) put_tensor(&out, &arrays[i]);
+    for (size_t i = 0; i < file->count; i++) put_tensor(&out, &file->arrays[i], file->sums[i].sum);
     trd__json_close(&out);
     if (!out.status) put_sum(&out, TRD__STORE_MANIFEST_SUM, trd__checksum(out.text, out.bytes));
     trd__json_close(&out);
@@ -109,15 +120,19 @@ static trd_status write_manifest(const char *path, trd__store_name name, const t
 static trd_status write_files(const char *folder, trd__store_name name, const trd_array *arrays, size_t count,
                               const char *json, size_t json_bytes)
 {
-    uint64_t header_sum = 0;
     char *tensors = trd__path_join(folder, TRD__STORE_TENSORS),
          *state = trd__path_join(folder, TRD__STORE_STATE);
     char *manifest = trd__path_join(folder, TRD__STORE_MANIFEST);
-    trd_status status = tensors && state && manifest ? trd__make_directories(folder) : TRD_NO_MEMORY;
-    if (!status) status = write_tensors(tensors, arrays, count, &header_sum);
+    trd__summed *sums = trd__alloc(count + 1, sizeof *sums);
+    tensors_file file = {.path = tensors, .arrays = arrays, .count = count, .sums = sums};
+    trd_status status = tensors && state && manifest && sums ? trd__make_directories(folder) : TRD_NO_MEMORY;
+    for (size_t i = 0; !status && i < count; i++)
+        sums[i] = (trd__summed){arrays[i].data, array_bytes(&arrays[i]), 0};
+    if (!status) status = trd__sums(sums, count, write_tensors, &file);
     if (!status) status = trd__file_save(state, json, json_bytes);
-    if (!status) status = write_manifest(manifest, name, arrays, count, header_sum, json, json_bytes);
+    if (!status) status = write_manifest(manifest, name, &file, json, json_bytes);
     if (!status) status = trd__sync_directory(folder);
+    trd__free(sums);
     trd__free(manifest);
     trd__free(state);
     trd__free(tensors);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "checkpoint/store.h"
 #include "checkpoint/store_files.h"
+#include "checkpoint/sums.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
 
@@ -38,15 +39,20 @@ static trd_status pass(trd__stored *s, trd_status status, const char *file, cons
     return TRD_OK;
 }
 
-static trd_status check_sum(trd__json object, const char *key, const void *data, size_t bytes,
-                            const char *what)
+static trd_status compare_sum(trd__json object, const char *key, uint64_t sum, const char *what)
 {
     char text[TRD__STORE_SUM_TEXT];
     const char *expected = "";
     TRD_TRY(trd__json_get_string(object, key, &expected));
-    snprintf(text, sizeof text, "%016" PRIx64, trd__checksum(data, bytes));
+    snprintf(text, sizeof text, "%016" PRIx64, sum);
     if (strcmp(text, expected) == 0) return TRD_OK;
     return trd__fail(TRD_CORRUPT, "%s was altered or torn (its checksum differs)", what);
+}
+
+static trd_status check_sum(trd__json object, const char *key, const void *data, size_t bytes,
+                            const char *what)
+{
+    return compare_sum(object, key, trd__checksum(data, bytes), what);
 }
 
 /* The manifest's last member is a checksum of the text before it; format 1 had none. */
@@ -106,7 +112,20 @@ static trd_status read_state(trd__stored *s, trd__json root)
     return status;
 }
 
-static trd_status read_tensor(trd__stored *s, trd__json entry)
+/* The checksums of the file's tensors, in the order of the data; free with trd__free. */
+static trd_status sum_tensors(const trd__stored *s, trd__summed **sums)
+{
+    size_t count = trd__safetensors_count(s->file);
+    *sums = trd__alloc(count + 1, sizeof **sums);
+    if (!*sums) return TRD_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        const trd__safetensor *tensor = trd__safetensors_at(s->file, i);
+        (*sums)[i] = (trd__summed){tensor->data, tensor->bytes, 0};
+    }
+    return trd__sums(*sums, count, NULL, NULL);
+}
+
+static trd_status read_tensor(trd__stored *s, trd__json entry, const trd__summed *sums)
 {
     const char *name = "";
     TRD_TRY(trd__json_get_string(entry, "name", &name));
@@ -115,8 +134,8 @@ static trd_status read_tensor(trd__stored *s, trd__json entry)
         return pass(s,
                     trd__json_fail(entry, TRD_CORRUPT, "there is no tensor %s in " TRD__STORE_TENSORS, name),
                     TRD__STORE_TENSORS, name);
-    TRD_TRY(pass(s, check_sum(entry, "xxh3", tensor->data, tensor->bytes, tensor->name), TRD__STORE_TENSORS,
-                 name));
+    uint64_t sum = sums[tensor - trd__safetensors_at(s->file, 0)].sum;
+    TRD_TRY(pass(s, compare_sum(entry, "xxh3", sum, tensor->name), TRD__STORE_TENSORS, name));
     s->arrays[s->count++] = (trd_array){tensor->name, tensor->dtype, tensor->shape, tensor->data};
     return TRD_OK;
 }
@@ -140,9 +159,12 @@ static trd_status read_tensors(trd__stored *s, trd__json root)
                               trd__safetensors_count(s->file), count);
     s->arrays = trd__alloc(count + 1, sizeof *s->arrays);
     if (!s->arrays) return TRD_NO_MEMORY;
-    for (trd__json v = trd__json_first(list); trd__json_exists(v); v = trd__json_next(v))
-        TRD_TRY(read_tensor(s, v));
-    return TRD_OK;
+    trd__summed *sums = NULL;
+    status = sum_tensors(s, &sums);
+    for (trd__json v = trd__json_first(list); !status && trd__json_exists(v); v = trd__json_next(v))
+        status = read_tensor(s, v, sums);
+    trd__free(sums);
+    return status;
 }
 
 static trd_status read_manifest(trd__stored *s, const char *text, size_t bytes, const char *path)

@@ -215,24 +215,23 @@ static int run(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } parts[] = {{"step", run_step_bench},
-                 {"ablation", cli_bench_ablation},
-                 {"host", cli_bench_host},
-                 {"steady", cli_bench_steady},
-                 {"arm", cli_bench_arm}};
+    } parts[] = {{"step", run_step_bench},     {"ablation", cli_bench_ablation},
+                 {"host", cli_bench_host},     {"checkpoint", cli_bench_checkpoint},
+                 {"steady", cli_bench_steady}, {"arm", cli_bench_arm}};
     for (size_t i = 0; argc > 0 && i < sizeof parts / sizeof *parts; i++)
         if (strcmp(argv[0], parts[i].name) == 0) return parts[i].run(argc - 1, argv + 1);
     int words, code = cli_parse(&cli_command_bench, (const cli_option[]){{0}}, argc, argv, &words);
     return code ? code
-                : cli_usage_error(&cli_command_bench,
-                                  "expected step, host, steady or ablation, and a config file, found %s",
-                                  words ? argv[0] : "nothing");
+                : cli_usage_error(
+                      &cli_command_bench,
+                      "expected step, host, steady, checkpoint or ablation, and a config file, found %s",
+                      words ? argv[0] : "nothing");
 }
 
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "speed, memory and host cost of training steps",
-    .usage = "step|host|steady|ablation CONFIG.yml [key=value ...] [OPTION ...]",
+    .usage = "step|host|steady|checkpoint|ablation CONFIG.yml [key=value ...] [OPTION ...]",
     .help =
         "Trains on random tokens with every loss weight 1 (docs/benchmarks.md).\n\n"
         "bench step CONFIG.yml: a step's rate beside the product rate: what the machine reaches on the "
@@ -252,6 +251,12 @@ const cli_command cli_command_bench = {
         "loop of plain\n"
         "products of the same length.\n"
         "  --steps N      counted steps, default 1000\n"
+        "  --json         one JSON object\n\n"
+        "bench checkpoint CONFIG.yml: saving, to the durable end, and restoring from a warm cache, after a "
+        "step each. It writes\n"
+        "to the run's folder and removes what it wrote.\n"
+        "  --rounds N     counted rounds, default 3\n"
+        "  --lines        a round for each line on its standard input, each told as a JSON object\n"
         "  --json         one JSON object\n\n"
         "bench ablation CONFIG.yml: each diagnostic switch, and all of them, against the default, with 1 "
         "and with 8\n"

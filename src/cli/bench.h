@@ -30,6 +30,7 @@ enum { CLI_BENCH_STEPS = 128 }; /* most steps of an arm's loop: as many as the e
 /* argv[0] is the first word after the sub-command; the exit code is returned. */
 int cli_bench_arm(int argc, char **argv);
 int cli_bench_ablation(int argc, char **argv);
+int cli_bench_checkpoint(int argc, char **argv);
 int cli_bench_host(int argc, char **argv);
 int cli_bench_steady(int argc, char **argv);
 extern const struct cli_command cli_command_bench;

@@ -37,10 +37,10 @@ size_t trd__safetensors_metadata(const trd__safetensors *file, const trd__pair *
 const void *trd__safetensors_header(const trd__safetensors *file, size_t *bytes);
 
 /* Writes the tensors' data in the order given. Names must be unique; the data pointers of arrays are not read
- * by open, which takes names, dtypes and shapes only. */
+ * by open, which takes names, dtypes and shapes only. An uncached file is not kept in the system's cache. */
 typedef struct trd__safetensors_writer trd__safetensors_writer;
 trd_status trd__safetensors_writer_open(const char *path, const trd_array *arrays, size_t count,
-                                        const trd__pair *metadata, size_t metadata_count,
+                                        const trd__pair *metadata, size_t metadata_count, bool uncached,
                                         trd__safetensors_writer **writer);
 /* The next bytes of the data, in pieces of any size. */
 trd_status trd__safetensors_write(trd__safetensors_writer *writer, const void *data, size_t bytes);

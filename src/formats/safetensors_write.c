@@ -107,7 +107,7 @@ static trd_status write_header(trd__safetensors_writer *writer, const trd__json_
 }
 
 trd_status trd__safetensors_writer_open(const char *path, const trd_array *arrays, size_t count,
-                                        const trd__pair *metadata, size_t metadata_count,
+                                        const trd__pair *metadata, size_t metadata_count, bool uncached,
                                         trd__safetensors_writer **out)
 {
     *out = NULL;
@@ -119,6 +119,7 @@ trd_status trd__safetensors_writer_open(const char *path, const trd_array *array
     if (!status)
         status = make_header(&json, path, arrays, count, metadata, metadata_count, &writer->expected);
     if (!status) status = trd__file_writer_open(path, &writer->file);
+    if (!status && uncached) status = trd__file_writer_uncached(writer->file);
     if (!status) status = write_header(writer, &json);
     trd__json_writer_free(&json);
     if (status) {

@@ -71,6 +71,27 @@ static void until_commit_the_old_file_stands(void **state)
     expect_content(path, "new");
 }
 
+/* Blocks past the cache, an end that is no block, and pieces that end nowhere near a block's. */
+static void an_uncached_file_holds_what_was_written(void **state)
+{
+    enum { BYTES = (20 << 20) + 77, PIECE = 1234567 };
+    const char *path = scratch_path(*state, "uncached");
+    unsigned char *data = malloc(BYTES);
+    trd__file_writer *writer;
+    trd__file_map map;
+    for (size_t i = 0; i < BYTES; i++) data[i] = (unsigned char)(i * 2654435761u >> 13);
+    assert_int_equal(trd__file_writer_open(path, &writer), TRD_OK);
+    assert_int_equal(trd__file_writer_uncached(writer), TRD_OK);
+    for (size_t at = 0; at < BYTES; at += PIECE)
+        assert_int_equal(trd__file_write(writer, data + at, BYTES - at < PIECE ? BYTES - at : PIECE), TRD_OK);
+    assert_int_equal(trd__file_writer_commit(writer), TRD_OK);
+    assert_int_equal(trd__file_map_open(path, &map), TRD_OK);
+    assert_int_equal(map.bytes, BYTES);
+    assert_memory_equal(map.data, data, BYTES);
+    trd__file_map_close(&map);
+    free(data);
+}
+
 /* The system refuses a write past a limit on the file's size, as it would on a full disk. */
 static void a_failing_write_leaves_the_old_file(void **state)
 {
@@ -198,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(save_replaces),
         cmocka_unit_test(until_commit_the_old_file_stands),
+        cmocka_unit_test(an_uncached_file_holds_what_was_written),
         cmocka_unit_test(a_failing_write_leaves_the_old_file),
         cmocka_unit_test(targets_that_cannot_be),
         cmocka_unit_test(folders),

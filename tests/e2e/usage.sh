@@ -32,7 +32,7 @@ expect 2 inspect
 expect 2 inspect a b
 expect 2 export "$work/config.yml"
 expect 2 bench stepp "$work/config.yml"
-says "expected step, host, steady or ablation, and a config file, found stepp"
+says "expected step, host, steady, checkpoint or ablation, and a config file, found stepp"
 expect 2 parity golden/llama-tiny --threads 0
 says "expected 1 to 1024, found 0"
 expect 2 parity golden/llama-tiny --threads=two

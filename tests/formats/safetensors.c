@@ -28,7 +28,7 @@ static void round_trip(void **state)
     const size_t sizes[] = {8, 24, 4, 0, 3};
     trd__pair metadata = {"format", "pt"};
     trd__safetensors_writer *writer;
-    assert_int_equal(trd__safetensors_writer_open(path, arrays, 5, &metadata, 1, &writer), TRD_OK);
+    assert_int_equal(trd__safetensors_writer_open(path, arrays, 5, &metadata, 1, false, &writer), TRD_OK);
     for (int i = 0; i < 5; i++)
         assert_int_equal(trd__safetensors_write(writer, arrays[i].data, sizes[i]), TRD_OK);
     uint64_t sum = trd__safetensors_writer_header_checksum(writer);
@@ -63,14 +63,15 @@ static void early_stop_leaves_nothing(void **state)
     const char *path = scratch_path(*state, "short.safetensors");
     trd_array array = {"x", TRD_F32, TRD__SHAPE(6), numbers};
     trd__safetensors_writer *writer;
-    assert_int_equal(trd__safetensors_writer_open(path, &array, 1, NULL, 0, &writer), TRD_OK);
+    assert_int_equal(trd__safetensors_writer_open(path, &array, 1, NULL, 0, false, &writer), TRD_OK);
     assert_int_equal(trd__safetensors_write(writer, numbers, 20), TRD_OK);
     assert_int_equal(trd__safetensors_write(writer, numbers, 8), TRD_INTERNAL);
     assert_int_equal(trd__safetensors_commit(writer), TRD_INTERNAL);
     expect_message("expected 24 bytes of data, got 20");
     assert_false(trd__file_exists(path));
     trd_array bad = {"y", TRD_F32, TRD__SHAPE(INT64_MAX, 2), NULL};
-    assert_int_equal(trd__safetensors_writer_open(path, &bad, 1, NULL, 0, &writer), TRD_INVALID_ARGUMENT);
+    assert_int_equal(trd__safetensors_writer_open(path, &bad, 1, NULL, 0, false, &writer),
+                     TRD_INVALID_ARGUMENT);
     assert_null(writer);
 }
 
