@@ -33,7 +33,8 @@ char *trd__path_join(const char *folder, const char *name);    /* free with trd_
 typedef struct trd__file_writer trd__file_writer;
 trd_status trd__file_writer_open(const char *path, trd__file_writer **writer);
 /* Before the first write: what is written goes past the system's cache where the file system can do that. For
- * large files that are not read soon: no memory must be found for them, and none is taken from others. */
+ * large files that are not read soon: no memory must be found for them, and none is taken from others. Fails
+ * for want of memory only. */
 trd_status trd__file_writer_uncached(trd__file_writer *writer);
 trd_status trd__file_write(trd__file_writer *writer, const void *data, size_t bytes);
 trd_status trd__file_writer_commit(trd__file_writer *writer); /* frees writer in any case */

@@ -3,7 +3,7 @@
  * operand is read for the last time before its tile is written, or the write waits for the tile's end. */
 #include "backend/cpu/group.h"
 
-enum { CACHE_LINE = 64, AHEAD = 2 * TRD__TILE };
+enum { AHEAD = 2 * TRD__TILE };
 
 typedef struct frame {
     const trd__group *group;
@@ -164,7 +164,7 @@ static void prefetch(const frame *f, int64_t at, int64_t n)
         if (load->kind != TRD__LOAD_FULL) continue;
         size_t bytes = trd_dtype_bytes(load->dtype);
         const char *from = (const char *)f->call->inputs[load->input] + (size_t)at * bytes;
-        for (size_t k = 0; k < (size_t)n * bytes; k += CACHE_LINE) __builtin_prefetch(from + k, 0, 2);
+        for (size_t k = 0; k < (size_t)n * bytes; k += TRD__CACHE_LINE) __builtin_prefetch(from + k, 0, 2);
     }
 }
 

@@ -20,6 +20,8 @@
 /* Operands and results of one kernel call. */
 enum { TRD__KERNEL_INPUTS = 64, TRD__KERNEL_RESULTS = 8 };
 
+enum { TRD__CACHE_LINE = 64 }; /* bytes, to prefetch by */
+
 typedef enum trd__isa { TRD__ISA_BASELINE, TRD__ISA_AVX2, TRD__ISA_AVX512 } trd__isa;
 
 typedef struct trd__cpu_info {

@@ -13,8 +13,6 @@
 #define ROWS_AT_ONCE 2
 #endif
 
-enum { CACHE_LINE = 64 };
-
 typedef float v4 __attribute__((vector_size(16)));
 #if TRD__LANES > 4
 typedef float v8 __attribute__((vector_size(32)));
@@ -40,7 +38,7 @@ INLINE vf weight_tail(const void *weight, bool narrow, int64_t i, int64_t n)
  * memory and harmless. */
 INLINE void prefetch(const char *next, int64_t bytes)
 {
-    for (int64_t at = 0; at < bytes; at += CACHE_LINE) __builtin_prefetch(next + at);
+    for (int64_t at = 0; at < bytes; at += TRD__CACHE_LINE) __builtin_prefetch(next + at);
 }
 
 /* The sums of the lanes of TRD__STREAM_COLUMNS vectors, each in the order of vsum: halves are folded until
