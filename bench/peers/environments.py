@@ -21,6 +21,8 @@ ENVIRONMENTS = {
 PEERS = {
     "pytorch": ("pytorch", "pytorch"),
     "pytorch-compile": ("pytorch", "pytorch"),
+    "trainer": ("pytorch", "trainer"),
+    "trainer-packed": ("pytorch", "trainer"),
     "jax": ("jax", "jax"),
     "tunix": ("tunix", "tunix"),
     "tunix-v2": ("tunix", "tunix"),

@@ -22,6 +22,7 @@ typedef struct arm {
     cli_run run;
     int64_t steps, warmup;
     bool fused; /* one program a step */
+    bool data;  /* a step is a pass over the training data, not random tokens */
     int32_t *tokens;
     double *micro_us, *update_us; /* host time of each call of a loop */
     double figures[CLI_ARM_COUNT];
@@ -85,9 +86,13 @@ static trd_status run_steps(arm *a, int64_t steps)
     int64_t cycle = o->gradient_accumulation_steps, cells = (int64_t)o->rows * o->length;
     trd_batch batch = {.rows = o->rows, .length = o->length};
     for (int64_t s = 0; s < steps; s++) {
+        if (a->data) TRD_TRY(trd_loader_seek(a->run.train, 0));
         double before = cli_bench_host_us(&a->run), after;
         for (int64_t i = 0; i < cycle; i++) {
-            batch.token_ids = a->tokens + i * cells;
+            if (a->data)
+                TRD_TRY(trd_loader_next(a->run.train, &batch));
+            else
+                batch.token_ids = a->tokens + i * cells;
             TRD_TRY(trd_engine_fwd_bwd(a->run.engine, &batch));
             after = cli_bench_host_us(&a->run);
             a->micro_us[s * cycle + i] = after - before;
@@ -199,19 +204,41 @@ static trd_status tell_loop(const arm *a)
     trd__json_open_object(&w);
     for (int i = 0; i < CLI_ARM_COUNT; i++) trd__json_put_f64(&w, cli_arm_names[i], a->figures[i]);
     put_losses(&w, a);
+    if (a->data) {
+        int64_t work = a->steps * (int64_t)trd_loader_stats(a->run.train).loss_tokens;
+        trd__json_put_i64(&w, "work", work);
+        trd__json_put_i64(&w, "check", work);
+    }
     return tell(&w);
+}
+
+/* The cycle becomes so many micro-batches as a pass over the data has: rows are not filled from a next pass,
+ * so every step trains on each sample once. */
+static trd_status open_data(cli_run *run)
+{
+    if (run->options.steps)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "--data: expected steps 0, found %lld: with num_epochs a pass has an end",
+                         (long long)run->options.steps);
+    TRD_TRY(cli_run_data(run, true, false));
+    uint64_t rows = (uint64_t)run->options.rows;
+    uint64_t cycle = (trd_loader_stats(run->train).rows_per_epoch + rows - 1) / rows;
+    if (cycle > INT32_MAX) return trd__fail(TRD_INVALID_ARGUMENT, "--data: too many rows for one step");
+    run->options.gradient_accumulation_steps = (int)cycle;
+    return TRD_OK;
 }
 
 static trd_status start(arm *a, int words, char **argv)
 {
     TRD_TRY(cli_bench_config(&a->run, words, argv));
+    if (a->data) TRD_TRY(open_data(&a->run));
     size_t cycle = (size_t)a->run.options.gradient_accumulation_steps;
     size_t most = (size_t)(a->steps > a->warmup ? a->steps : a->warmup);
     a->micro_us = trd__calloc(most * cycle, sizeof *a->micro_us);
     a->update_us = trd__calloc(most, sizeof *a->update_us);
     if (!a->micro_us || !a->update_us) return TRD_NO_MEMORY;
     TRD_TRY(cli_run_engine(&a->run, false));
-    TRD_TRY(cli_bench_tokens(&a->run, (int64_t)cycle, &a->tokens));
+    if (!a->data) TRD_TRY(cli_bench_tokens(&a->run, (int64_t)cycle, &a->tokens));
     TRD_TRY(run_steps(a, a->warmup));
     TRD_TRY(trd_engine_get_metrics_history(a->run.engine, true, &a->history, &a->history_count));
     return tell_ready(a);
@@ -222,12 +249,16 @@ int cli_bench_arm(int argc, char **argv)
     arm a = {.steps = 23, .warmup = 2};
     const cli_option options[] = {
         {.name = "--steps", .kind = CLI_INT, .target = &a.steps, .min = 1, .max = CLI_BENCH_STEPS},
+        {.name = "--data", .kind = CLI_FLAG, .target = &a.data},
         {.name = "--train-step", .kind = CLI_FLAG, .target = &a.fused},
         {.name = "--warmup", .kind = CLI_INT, .target = &a.warmup, .min = 1, .max = CLI_BENCH_STEPS},
         {0}};
     int words, code = cli_parse(&cli_command_bench, options, argc, argv, &words);
     if (code) return code;
     if (!words) return cli_usage_error(&cli_command_bench, "arm: needs a config file");
+    if (a.data && a.fused)
+        return cli_usage_error(&cli_command_bench,
+                               "arm: --data takes several micro-batches, --train-step one");
     trd_status status = start(&a, words, argv);
     for (int c = 0; !status && (c = getchar()) != EOF;) {
         if (c != '\n') continue;
