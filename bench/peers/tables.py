@@ -37,7 +37,13 @@ def row(workload, r):
     return [*cells, f"{r['ratio']:.2f}", f"{min(r['ratios']):.2f} to {max(r['ratios']):.2f} ({len(ours)})",
             r["at_least"] or "-", speed(workload, statistics.median(ours), cycle["treadle"]),
             speed(workload, statistics.median(theirs), cycle["peer"]), ", ".join(memory), busy,
-            "not compared" if r["loss_difference"] is None else f"{r['loss_difference']:.1e}", verdict(r)]
+            compared(r), verdict(r)]
+
+
+def compared(r):
+    if r["loss_difference"] is not None:
+        return f"{r['loss_difference']:.1e}"
+    return "results equal" if "check" in r["samples"][0]["treadle"] else "not compared"
 
 
 def verdict(r):

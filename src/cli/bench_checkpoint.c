@@ -1,5 +1,5 @@
 /* treadle bench checkpoint: the rate at which the state is saved, to the durable end, and restored from a
- * warm cache, checksums included. Every round trains a step first, so that there is something new to save.
+ * warm cache, checksums included. Every round is another step's checkpoint of the same parameters.
  * Invariant: what it writes lies in a folder of its own, which is removed. */
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/shape.h"
 #include "checkpoint/store.h"
 #include "cli/bench.h"
 
@@ -18,10 +19,35 @@ typedef struct checkpoint_bench {
     char *folder;
     int64_t rounds;
     bool json, lines; /* a round for each line of the standard input, told as JSON */
-    int32_t *tokens;
     double *save_ms, *load_ms;
     uint64_t bytes; /* of a checkpoint */
+    uint32_t *words;
+    int64_t parameter_bytes, parameter_sum; /* of all parameters, after the last restore */
 } checkpoint_bench;
+
+static size_t parameter_bytes(trd_view params, int i)
+{
+    trd_array array = trd_view_describe(params, i);
+    return trd__tensor_bytes(&array.shape, array.dtype);
+}
+
+static size_t word_count(size_t bytes)
+{
+    return (bytes + sizeof(uint32_t) - 1) / sizeof(uint32_t);
+}
+
+static trd_status make_words(checkpoint_bench *b)
+{
+    trd_view params = trd_engine_params(b->run.engine);
+    size_t most = 0;
+    for (int i = 0; i < trd_view_count(params); i++) {
+        size_t bytes = parameter_bytes(params, i);
+        b->parameter_bytes += (int64_t)bytes;
+        if (bytes > most) most = bytes;
+    }
+    b->words = trd__calloc(word_count(most) + 1, sizeof *b->words);
+    return b->words ? TRD_OK : TRD_NO_MEMORY;
+}
 
 static trd_status start(checkpoint_bench *b, int words, char **argv)
 {
@@ -38,17 +64,32 @@ static trd_status start(checkpoint_bench *b, int words, char **argv)
     o->keep_period = 0;
     TRD_TRY(trd__remove_tree(b->folder));
     TRD_TRY(trd_engine_create(o, &b->run.engine));
-    return cli_bench_tokens(&b->run, 1, &b->tokens);
+    return make_words(b);
 }
 
-static trd_status one_step(const checkpoint_bench *b)
+/* Zeros, so that what is there after a restore came from the file. */
+static trd_status clear_parameters(checkpoint_bench *b)
 {
-    const trd_engine_options *o = &b->run.options;
-    trd_batch batch = {.rows = o->rows, .length = o->length, .token_ids = b->tokens};
-    for (int i = 0; i < o->gradient_accumulation_steps; i++)
-        TRD_TRY(trd_engine_fwd_bwd(b->run.engine, &batch));
-    TRD_TRY(trd_engine_update(b->run.engine));
-    return trd_engine_wait(b->run.engine);
+    trd_view params = trd_engine_params(b->run.engine);
+    for (int i = 0; i < trd_view_count(params); i++) {
+        memset(b->words, 0, parameter_bytes(params, i));
+        TRD_TRY(trd_view_write(params, i, b->words));
+    }
+    return TRD_OK;
+}
+
+/* The sum of the parameters' 32-bit words: a program that is to have the same ones can form it too. */
+static trd_status sum_parameters(checkpoint_bench *b)
+{
+    trd_view params = trd_engine_params(b->run.engine);
+    b->parameter_sum = 0;
+    for (int i = 0; i < trd_view_count(params); i++) {
+        size_t count = word_count(parameter_bytes(params, i));
+        if (count) b->words[count - 1] = 0;
+        TRD_TRY(trd_view_read(params, i, b->words));
+        for (size_t w = 0; w < count; w++) b->parameter_sum += b->words[w];
+    }
+    return TRD_OK;
 }
 
 /* Finding the newest intact checkpoint reads all of it, which is what warms the cache. */
@@ -66,15 +107,16 @@ static trd_status find_saved(checkpoint_bench *b)
 
 static trd_status one_round(checkpoint_bench *b, double *save_ms, double *load_ms)
 {
-    TRD_TRY(one_step(b));
+    TRD_TRY(trd_engine_set_step(b->run.engine, trd_engine_step(b->run.engine) + 1));
     uint64_t begin = trd__now_ns();
     TRD_TRY(trd_engine_save(b->run.engine, NULL, true, NULL));
     *save_ms = 1e-6 * (double)(trd__now_ns() - begin);
     TRD_TRY(find_saved(b));
+    TRD_TRY(clear_parameters(b));
     begin = trd__now_ns();
     TRD_TRY(trd_engine_restore(b->run.engine, -1, NULL));
     *load_ms = 1e-6 * (double)(trd__now_ns() - begin);
-    return TRD_OK;
+    return sum_parameters(b);
 }
 
 static double rate(const checkpoint_bench *b, double ms)
@@ -91,6 +133,8 @@ static trd_status print_json(const checkpoint_bench *b, double save_ms, double l
     trd__json_put_f64(&w, "save_gb_per_s", rate(b, save_ms));
     trd__json_put_f64(&w, "load_gb_per_s", rate(b, load_ms));
     trd__json_put_i64(&w, "bytes", (int64_t)b->bytes);
+    trd__json_put_i64(&w, "parameter_bytes", b->parameter_bytes);
+    trd__json_put_i64(&w, "parameter_sum", b->parameter_sum);
     trd__json_close(&w);
     trd_status status = cli_print_json(&w);
     fflush(stdout);
@@ -140,7 +184,7 @@ int cli_bench_checkpoint(int argc, char **argv)
     b.run.options.checkpoint_directory = NULL;
     if (cli_run_close(&b.run) && !code) code = cli_fail();
     if (b.folder && trd__remove_tree(b.folder) && !code) code = cli_fail();
-    trd__free(b.tokens);
+    trd__free(b.words);
     trd__free(b.load_ms);
     trd__free(b.save_ms);
     trd__free(b.folder);
