@@ -80,8 +80,9 @@ static trd_status put_llama3(trd__json_writer *json, const trd__gguf_tensor *fac
         return trd__fail(TRD_UNSUPPORTED,
                          "reading rope_freqs.weight: expected a row of up to 1024 float32 factors");
     memcpy(found, factors->data, (size_t)pairs * sizeof *found);
-    double factor = 1;
-    for (int64_t i = 0; i < pairs; i++) factor = fmax(factor, (double)found[i]);
+    float largest = 1;
+    for (int64_t i = 0; i < pairs; i++) largest = fmaxf(largest, found[i]);
+    double factor = (double)largest;
     for (int64_t i = 0; i < pairs; i++) {
         double expected = llama3_factor(theta, 2 * pairs, i, factor);
         if (fabs((double)found[i] - expected) > 1e-3 * expected)

@@ -102,9 +102,10 @@ static trd_value weighted_logprobs(trd_builder *b, const trd_model *model, const
 
 static double log_softmax(const float *logits, int count, int chosen)
 {
-    double top = logits[0], sum = 0;
-    for (int v = 1; v < count; v++) top = fmax(top, logits[v]);
-    for (int v = 0; v < count; v++) sum += exp(logits[v] - top);
+    float top = logits[0];
+    double sum = 0;
+    for (int v = 1; v < count; v++) top = fmaxf(top, logits[v]);
+    for (int v = 0; v < count; v++) sum += exp((double)logits[v] - top);
     return logits[chosen] - top - log(sum);
 }
 
