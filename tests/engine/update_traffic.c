@@ -1,8 +1,8 @@
 /* What one update moves: docs/profiling.md, "Bytes of an update". With N elements of a parameter, and bytes
  * per element G of its gradient, W of its weight and S of its optimizer states together, an update reads N *
  * (2 G + W + S) and writes N * (W + S): the norm reads each gradient once, then one pass does clip and
- * optimizer. Scalars come on top: for every parameter the same, and a constant that knows nothing of the
- * model. */
+ * optimizer. Scalars come on top: for every norm and every pass the same, and a constant that knows nothing
+ * of the model. Parameters that lie behind one another share a pass. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,8 +19,8 @@
 
 enum { F32_BYTES = 4 };
 
-/* Bytes of scalars for one parameter: the f64 sum of its squares is written, added to the total (read two,
- * write one), and its pass reads scale, clip, learning rate (f32) and the flag that keeps or skips; AdamW two
+/* Bytes of scalars: the f64 sum of a parameter's squares is written, added to the total (read two, write
+ * one), and a pass reads scale, clip, learning rate (f32) and the flag that keeps or skips; AdamW two
  * bias corrections (f32) besides, adam_pax two decays and their complements. */
 enum { SUM_READ = 16, SUM_WRITTEN = 16, PASS_READ = 3 * F32_BYTES + 1 };
 enum { ADAMW_READ = 2 * F32_BYTES, ADAM_PAX_READ = 4 * F32_BYTES };
@@ -76,12 +76,30 @@ static void set_formats(trd_engine_options *o, int formats)
     o->optimizer.mu_dtype = formats & 4 ? TRD_BF16 : TRD_F32;
 }
 
+/* Passes of the optimizer: fused steps that read gradients and reduce nothing. */
+static int64_t passes_of(const trd__executable *update)
+{
+    int64_t count = 0;
+    for (int s = 0; s < update->step_count; s++) {
+        const trd__cpu_step *step = &update->steps[s];
+        const trd__group *group = step->state;
+        bool reads = false;
+        for (int i = 0; i < step->input_count; i++) {
+            int region = step->inputs[i].region;
+            reads |= region < update->program->slot_count &&
+                     strcmp(update->program->slots[region].name, "gradients") == 0;
+        }
+        count += reads && step->kernel == &trd__kernel_group && !group->reduction_count;
+    }
+    return count;
+}
+
 /* The constant part, after the formula was taken away. */
 static traffic constant_of(trd_engine *engine)
 {
     int64_t count = engine->trainable_count;
     traffic rest = scalars_of(engine);
-    rest.read -= count * (SUM_READ + PASS_READ + own_scalars(engine));
+    rest.read -= count * SUM_READ + passes_of(update_of(engine)) * (PASS_READ + own_scalars(engine));
     rest.written -= count * SUM_WRITTEN;
     OK(trd_engine_close(engine));
     return rest;

@@ -22,6 +22,7 @@ enum {
 typedef struct trd__place {
     int region;
     size_t offset, stride; /* stride: from row to row of a loop; 0: the same place in every iteration */
+    size_t bytes;          /* of the value, or of its row; known to steps only */
 } trd__place;
 
 /* The steps of a repeat's body, which run count times. */

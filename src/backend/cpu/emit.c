@@ -14,7 +14,10 @@ static trd__place bound(const trd__lowering *l, trd__place place)
 
 trd__place trd__place_bound(const trd__lowering *l, int value)
 {
-    return value < 0 ? (trd__place){.region = TRD__REGION_NONE} : bound(l, l->values[value].place);
+    if (value < 0) return (trd__place){.region = TRD__REGION_NONE};
+    trd__place place = bound(l, l->values[value].place);
+    place.bytes = l->values[value].bytes;
+    return place;
 }
 
 static trd_status fill_step(const trd__lowering *l, const trd__draft *d, trd__cpu_step *step)
@@ -56,6 +59,7 @@ static trd_status fill_copy(const trd__lowering *l, const trd__copy *copy, const
     step->outputs = step->inputs + 1;
     step->inputs[0] = bound(l, copy->from);
     step->outputs[0] = bound(l, copy->to);
+    step->inputs[0].bytes = step->outputs[0].bytes = copy->bytes;
     step->kernel = &trd__kernel_copy;
     step->node = node;
     step->loop = l->loop;
@@ -98,10 +102,12 @@ static trd_status emit(trd__lowering *l)
             TRD_TRY(fill_copy(l, &l->copies[copy], node, &e->steps[e->step_count++]));
         }
         if (d == l->draft_count) break;
-        if (l->drafts[d].body)
+        if (l->drafts[d].body) {
             TRD_TRY(emit_body(l, &l->drafts[d]));
-        else
-            TRD_TRY(fill_step(l, &l->drafts[d], &e->steps[e->step_count++]));
+            continue;
+        }
+        TRD_TRY(fill_step(l, &l->drafts[d], &e->steps[e->step_count++]));
+        TRD_TRY(trd__adjoin_step(l));
     }
     e->report.node_count += l->graph->node_count;
     return TRD_OK;

@@ -88,11 +88,14 @@ static void run_op(frame *f, const trd__group_op *op, int64_t at, int n)
     float *out = storage(f, op->out);
     if (op->store >= 0 && f->direct[op->store] && n == padded(n))
         out = (float *)f->call->outputs[g->stores[op->store].output] + at;
-    if (op->run)
+    bool kept = op->keep < 0 || f->reg[op->keep][0] != 0.0f;
+    if (!kept)
+        memmove(out, f->reg[op->other], (size_t)padded(n) * sizeof *out);
+    else if (op->run)
         op->run(out, in, padded(n));
     else
         memcpy(out, in[0], (size_t)padded(n) * sizeof *out);
-    if (op->round != TRD_F32) g->tiles->round(out, op->round, padded(n));
+    if (op->round != TRD_F32 && kept) g->tiles->round(out, op->round, padded(n));
     f->reg[op->out] = out;
 }
 
@@ -190,6 +193,12 @@ static void run(const trd__cpu_call *call, int phase)
         if (ahead < last) prefetch(&f, ahead, last - ahead < TRD__TILE ? last - ahead : TRD__TILE);
         run_tile(&f, at, last - at < TRD__TILE ? (int)(last - at) : TRD__TILE);
     }
+}
+
+int trd__group_workers(const trd__group *g)
+{
+    enum { PARALLEL_WORK = 1 << 16 };
+    return g->count * (g->op_count + g->load_count) < PARALLEL_WORK ? 1 : 0;
 }
 
 const trd__cpu_kernel trd__kernel_group = {.name = "fused", .run = run};

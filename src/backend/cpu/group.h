@@ -29,6 +29,7 @@ typedef struct trd__group_op {
     trd__tile_function run; /* NULL: copies its operand */
     int out, in[3];
     trd_dtype round;            /* F32: nothing to round */
+    int keep, other;            /* where register keep is 0 the result is register other; -1: run always */
     int first_load, load_count; /* done right before */
     int store;                  /* number of the store that may be written directly, -1: none */
     int reduction;              /* number of the reduction this op is instead, -1: none */
@@ -60,5 +61,7 @@ typedef struct trd__group {
 } trd__group;
 
 extern const trd__cpu_kernel trd__kernel_group;
+
+int trd__group_workers(const trd__group *group); /* 1: not worth sharing; 0: all */
 
 #endif

@@ -4,44 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cpu/fuser.h"
+#include "backend/cpu/group_build.h"
 #include "base/alloc.h"
 
-enum { MAX_VALUES = 512, PARALLEL_WORK = 1 << 16 };
-
-/* A value inside the group: what it came from, and where it is needed. */
-typedef struct entry {
-    int root; /* root value of the node it is the result of; -1: a load */
-    int load; /* -1: made by an op */
-    int first_op, last_op;
-    int reg;
-    bool persistent, stored;
-} entry;
-
-typedef struct build {
-    trd__fusion *f;
-    trd__lowering *l;
-    int unit;
-    int64_t elements;
-    entry entries[MAX_VALUES];
-    int entry_count;
-    trd__group_load loads[MAX_VALUES];
-    trd_value load_sources[MAX_VALUES]; /* with the load: what it reads */
-    const trd_node *load_broadcasts[MAX_VALUES];
-    int load_count;
-    trd__group_op ops[MAX_VALUES]; /* operands and results are entries until registers are assigned */
-    int op_count;
-    int inputs[MAX_VALUES], input_count; /* value numbers */
-    trd__group_store stores[TRD__KERNEL_RESULTS];
-    trd__group_reduction reductions[TRD__KERNEL_RESULTS];
-    int outputs[TRD__KERNEL_RESULTS];
-    int store_count, reduction_count, output_count;
-    bool overflow;
-} build;
-
-static int new_entry(build *g, entry e)
+static int new_entry(trd__group_build *g, trd__group_entry e)
 {
-    if (g->entry_count == MAX_VALUES) {
+    if (g->entry_count == TRD__GROUP_VALUES) {
         g->overflow = true;
         return 0;
     }
@@ -51,7 +19,7 @@ static int new_entry(build *g, entry e)
     return g->entry_count++;
 }
 
-static int input_number(build *g, int value)
+static int input_number(trd__group_build *g, int value)
 {
     for (int i = 0; i < g->input_count; i++)
         if (g->inputs[i] == value) return i;
@@ -91,7 +59,7 @@ static float rounded(double value, trd_dtype dtype)
     return (float)trd__load(dtype, one, 0);
 }
 
-static bool same_load(const build *g, int i, const trd__group_load *load, const trd__read *read)
+static bool same_load(const trd__group_build *g, int i, const trd__group_load *load, const trd__read *read)
 {
     const trd__group_load *known = &g->loads[i];
     if (known->kind != load->kind || known->dtype != load->dtype) return false;
@@ -99,7 +67,7 @@ static bool same_load(const build *g, int i, const trd__group_load *load, const 
     return trd_same(g->load_sources[i], read->source) && g->load_broadcasts[i] == read->node;
 }
 
-static int load_entry(build *g, const trd__read *read, trd_dtype dtype)
+static int load_entry(trd__group_build *g, const trd__read *read, trd_dtype dtype)
 {
     static const trd__load_kind kinds[] = {[TRD__READ_CONSTANT] = TRD__LOAD_CONSTANT,
                                            [TRD__READ_SCALAR] = TRD__LOAD_SCALAR,
@@ -121,19 +89,19 @@ static int load_entry(build *g, const trd__read *read, trd_dtype dtype)
     g->load_broadcasts[g->load_count] = key.node;
     g->loads[g->load_count] = load;
     bool persistent = load.kind == TRD__LOAD_CONSTANT || load.kind == TRD__LOAD_SCALAR;
-    return new_entry(g, (entry){.root = -1, .load = g->load_count++, .persistent = persistent});
+    return new_entry(g, (trd__group_entry){.root = -1, .load = g->load_count++, .persistent = persistent});
 }
 
-static int find_result(const build *g, int root)
+static int find_result(const trd__group_build *g, int root)
 {
     for (int e = 0; e < g->entry_count; e++)
         if (g->entries[e].root == root) return e;
     return -1;
 }
 
-static int add_op(build *g, const trd_node *n);
+static int add_op(trd__group_build *g, const trd_node *n);
 
-static int operand(build *g, trd_value v)
+static int operand(trd__group_build *g, trd_value v)
 {
     trd__read read = trd__read_of(g->f, v);
     if (read.kind == TRD__READ_NODE) {
@@ -145,7 +113,7 @@ static int operand(build *g, trd_value v)
 }
 
 /* The tile function of n; NULL copies. */
-static trd__tile_function function_of(const build *g, const trd_node *n)
+static trd__tile_function function_of(const trd__group_build *g, const trd_node *n)
 {
     if (n->op != &trd__op_cast) return trd__tile_find(g->f->tiles, n->op);
     bool to_bool = n->results[0].dtype == TRD_BOOL && trd__type_of(n->inputs[0])->dtype != TRD_BOOL;
@@ -153,13 +121,13 @@ static trd__tile_function function_of(const build *g, const trd_node *n)
 }
 
 /* Adds n's op (and what is inlined in its operands) and returns its result. */
-static int add_op(build *g, const trd_node *n)
+static int add_op(trd__group_build *g, const trd_node *n)
 {
     int in[3] = {0};
     for (int i = 0; i < n->input_count; i++) in[i] = operand(g, n->inputs[i]);
     for (int i = n->input_count; i < 3; i++) in[i] = in[0];
-    int out = new_entry(g, (entry){.root = g->l->first_value[n->id], .load = -1});
-    if (g->overflow || g->op_count == MAX_VALUES) {
+    int out = new_entry(g, (trd__group_entry){.root = g->l->first_value[n->id], .load = -1});
+    if (g->overflow || g->op_count == TRD__GROUP_VALUES) {
         g->overflow = true;
         return out;
     }
@@ -168,27 +136,34 @@ static int add_op(build *g, const trd_node *n)
                                             .out = out,
                                             .in = {in[0], in[1], in[2]},
                                             .round = dtype == TRD_BOOL ? TRD_F32 : dtype,
+                                            .keep = -1,
+                                            .other = -1,
                                             .store = -1,
                                             .reduction = -1};
     return out;
 }
 
-static void add_reduction(build *g, const trd_node *n)
+static void add_reduction(trd__group_build *g, const trd_node *n)
 {
     int in = operand(g, n->inputs[0]);
-    if (g->overflow || g->op_count == MAX_VALUES) {
+    if (g->overflow || g->op_count == TRD__GROUP_VALUES) {
         g->overflow = true;
         return;
     }
-    g->ops[g->op_count++] = (trd__group_op){
-        .out = in, .in = {in, in, in}, .round = TRD_F32, .store = -1, .reduction = g->reduction_count};
+    g->ops[g->op_count++] = (trd__group_op){.out = in,
+                                            .in = {in, in, in},
+                                            .round = TRD_F32,
+                                            .keep = -1,
+                                            .other = -1,
+                                            .store = -1,
+                                            .reduction = g->reduction_count};
     g->reductions[g->reduction_count++] = (trd__group_reduction){
         .output = g->output_count, .squares = n->op == &trd__op_sum_squares, .dtype = n->results[0].dtype};
     g->outputs[g->output_count++] = g->l->first_value[n->id];
 }
 
 /* Reads of n's result by members of the unit. */
-static int reads_within(const build *g, const trd_node *n)
+static int reads_within(const trd__group_build *g, const trd_node *n)
 {
     const trd__unit *u = &g->f->units[g->unit];
     int reads = 0;
@@ -203,7 +178,7 @@ static int reads_within(const build *g, const trd_node *n)
     return reads;
 }
 
-static void add_member(build *g, const trd_node *n)
+static void add_member(trd__group_build *g, const trd_node *n)
 {
     if (g->f->reduction[n->id]) {
         add_reduction(g, n);
@@ -222,46 +197,14 @@ static void add_member(build *g, const trd_node *n)
 
 /* -- Registers -- */
 
-static bool is_read(const build *g, int e)
-{
-    for (int k = 0; k < g->op_count; k++)
-        for (int i = 0; i < 3; i++)
-            if (g->ops[k].in[i] == e) return true;
-    return false;
-}
-
-static void remove_op(build *g, int k)
-{
-    memmove(&g->ops[k], &g->ops[k + 1], (size_t)(g->op_count - k - 1) * sizeof *g->ops);
-    g->op_count--;
-    for (int s = 0; s < g->store_count; s++)
-        if (g->stores[s].op > k) g->stores[s].op--;
-}
-
-/* A result that is only stored is rounded by the store; a cast that is only stored is nothing but the store.
- */
-static void simplify_stores(build *g)
-{
-    for (int s = 0; s < g->store_count; s++) {
-        trd__group_store *store = &g->stores[s];
-        trd__group_op op = g->ops[store->op];
-        if (is_read(g, op.out)) continue;
-        g->ops[store->op].round = TRD_F32;
-        if (op.run || g->entries[op.in[0]].load >= 0) continue;
-        remove_op(g, store->op);
-        store->reg = op.in[0];
-        store->op = -1;
-        g->entries[op.out].stored = false;
-        g->entries[op.in[0]].stored = true;
-    }
-}
-
-static void find_lifetimes(build *g)
+static void find_lifetimes(trd__group_build *g)
 {
     for (int k = 0; k < g->op_count; k++) {
         trd__group_op *op = &g->ops[k];
-        for (int i = 0; i < 3; i++) {
-            entry *e = &g->entries[op->in[i]];
+        const int operands[] = {op->in[0], op->in[1], op->in[2], op->keep, op->other};
+        for (int i = 0; i < 5; i++) {
+            if (operands[i] < 0) continue;
+            trd__group_entry *e = &g->entries[operands[i]];
             if (e->first_op < 0) e->first_op = k;
             e->last_op = k;
         }
@@ -277,11 +220,11 @@ static void find_lifetimes(build *g)
 }
 
 /* Lowest register that no entry uses during ops first .. last. */
-static int free_register(const build *g, int first, int last)
+static int free_register(const trd__group_build *g, int first, int last)
 {
     bool taken[TRD__GROUP_REGISTERS] = {false};
     for (int e = 0; e < g->entry_count; e++) {
-        const entry *other = &g->entries[e];
+        const trd__group_entry *other = &g->entries[e];
         if (other->reg >= 0 && other->first_op <= last && first <= other->last_op) taken[other->reg] = true;
     }
     for (int r = 0; r < TRD__GROUP_REGISTERS; r++)
@@ -289,11 +232,11 @@ static int free_register(const build *g, int first, int last)
     return -1;
 }
 
-static int assign_registers(build *g)
+static int assign_registers(trd__group_build *g)
 {
     int count = 0;
     for (int e = 0; e < g->entry_count; e++) {
-        entry *it = &g->entries[e];
+        trd__group_entry *it = &g->entries[e];
         it->reg = free_register(g, it->first_op, it->last_op);
         if (it->reg < 0) {
             g->overflow = true;
@@ -314,14 +257,14 @@ static void *copy(trd__arena *arena, const void *data, int count, size_t size)
 }
 
 /* Loads in the order of the ops that need them first; constants and scalars are filled before any op. */
-static trd_status place_loads(const build *g, trd__group *group, trd__arena *arena)
+static trd_status place_loads(const trd__group_build *g, trd__group *group, trd__arena *arena)
 {
     group->loads = trd__arena_alloc(arena, (size_t)g->load_count + 1, sizeof *group->loads);
     if (!group->loads) return TRD_NO_MEMORY;
     for (int k = -1; k < group->op_count; k++) {
         if (k >= 0) group->ops[k].first_load = group->load_count;
         for (int e = 0; e < g->entry_count; e++) {
-            const entry *it = &g->entries[e];
+            const trd__group_entry *it = &g->entries[e];
             if (it->load < 0 || (it->persistent ? -1 : it->first_op) != k) continue;
             group->loads[group->load_count] = g->loads[it->load];
             group->loads[group->load_count++].reg = it->reg;
@@ -331,10 +274,10 @@ static trd_status place_loads(const build *g, trd__group *group, trd__arena *are
     return TRD_OK;
 }
 
-static trd_status finish_group(build *g, trd__group *group)
+static trd_status finish_group(trd__group_build *g, trd__group *group)
 {
     trd__arena *arena = g->l->arena;
-    simplify_stores(g);
+    trd__group_simplify(g);
     find_lifetimes(g);
     *group = (trd__group){.tiles = g->f->tiles,
                           .count = g->elements,
@@ -348,6 +291,9 @@ static trd_status finish_group(build *g, trd__group *group)
     for (int k = 0; k < g->op_count; k++) {
         g->ops[k].out = g->entries[g->ops[k].out].reg;
         for (int i = 0; i < 3; i++) g->ops[k].in[i] = g->entries[g->ops[k].in[i]].reg;
+        if (g->ops[k].keep < 0) continue;
+        g->ops[k].keep = g->entries[g->ops[k].keep].reg;
+        g->ops[k].other = g->entries[g->ops[k].other].reg;
     }
     group->ops = copy(arena, g->ops, g->op_count, sizeof *g->ops);
     group->stores = copy(arena, g->stores, g->store_count, sizeof *g->stores);
@@ -369,7 +315,7 @@ static bool is_reusable(const trd__group *group, int input)
 }
 
 /* "fused square+mul+add": the members' ops, each once, in the order they come first. */
-static trd_status name_draft(const build *g, trd__draft *d)
+static trd_status name_draft(const trd__group_build *g, trd__draft *d)
 {
     enum { NAME_TEXT = 64 };
     const trd__unit *u = &g->f->units[g->unit];
@@ -393,7 +339,7 @@ static trd_status name_draft(const build *g, trd__draft *d)
     return d->name ? TRD_OK : TRD_NO_MEMORY;
 }
 
-static trd_status add_draft(build *g, trd__group *group)
+static trd_status add_draft(trd__group_build *g, trd__group *group)
 {
     const trd__unit *u = &g->f->units[g->unit];
     trd__draft *d = trd__draft_add(g->l, g->l->graph->nodes[u->max], g->input_count, g->output_count);
@@ -401,7 +347,7 @@ static trd_status add_draft(build *g, trd__group *group)
     d->kernel = &trd__kernel_group;
     d->plan.state = group;
     d->plan.phases = g->reduction_count ? 2 : 1;
-    d->plan.workers = g->elements * (g->op_count + g->load_count) < PARALLEL_WORK ? 1 : 0;
+    d->plan.workers = trd__group_workers(group);
     d->plan.worker_bytes = (size_t)group->register_count * TRD__TILE * sizeof(float);
     d->plan.shared_bytes =
         (size_t)g->l->info->workers * (size_t)g->reduction_count * TRD__PARTIALS * sizeof(double);
@@ -421,7 +367,7 @@ static trd_status add_draft(build *g, trd__group *group)
 
 trd_status trd__build_group(trd__fusion *f, int unit)
 {
-    build *g = trd__calloc(1, sizeof *g);
+    trd__group_build *g = trd__calloc(1, sizeof *g);
     if (!g) return TRD_NO_MEMORY;
     g->f = f;
     g->l = f->l;

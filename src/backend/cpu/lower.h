@@ -124,5 +124,6 @@ trd_status trd__place_values(trd__lowering *l); /* storage.c: liveness, in place
 /* Where a value (-1: none) is, in the executable's regions. */
 trd__place trd__place_bound(const trd__lowering *l, int value);
 trd_status trd__emit_steps(trd__lowering *l); /* emit.c: the executable's steps and what its report says */
+trd_status trd__adjoin_step(const trd__lowering *l); /* adjoin.c: joins the newest step to the one before */
 
 #endif

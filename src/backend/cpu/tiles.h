@@ -16,8 +16,17 @@ typedef struct trd__tile_op {
     trd__tile_function run;
 } trd__tile_op;
 
+/* out[i] = outer(inner(in[0][i], in[1][i]), in[2][i]), rounded twice like two ops; with place 1 the inner
+ * result is the outer op's second operand. */
+typedef struct trd__tile_pair {
+    trd__tile_function outer, inner;
+    int place;
+    trd__tile_function run;
+} trd__tile_pair;
+
 typedef struct trd__tiles {
-    const trd__tile_op *ops; /* ends with a zeroed row */
+    const trd__tile_op *ops;     /* ends with a zeroed row */
+    const trd__tile_pair *pairs; /* likewise */
     trd__tile_function to_bool;
     /* n elements, any n; of the dtypes trd__tile_takes. */
     void (*load)(float *out, trd_dtype dtype, const void *data, int64_t at, int n);

@@ -72,6 +72,18 @@ static inline vf truth(vi mask)
 TILE_OPS(TILE_FUNCTION)
 TILE_FUNCTION(to_bool, truth(x != 0.0f))
 
+/* Two binary ops in one loop: X(outer, its operator, inner, its operator) */
+#define TILE_PAIRS(X)                                                                                        \
+    X(add, +, add, +)                                                                                        \
+    X(add, +, sub, -) X(add, +, mul, *) X(add, +, div, /) X(sub, -, add, +) X(sub, -, sub, -)                \
+        X(sub, -, mul, *) X(sub, -, div, /) X(mul, *, add, +) X(mul, *, sub, -) X(mul, *, mul, *)            \
+            X(mul, *, div, /) X(div, /, add, +) X(div, /, sub, -) X(div, /, mul, *) X(div, /, div, /)
+
+#define TILE_PAIR(outer, O, inner, I)                                                                        \
+    TILE_FUNCTION(outer##_##inner##_first, (x I y)O z)                                                       \
+    TILE_FUNCTION(outer##_##inner##_second, z O(x I y))
+TILE_PAIRS(TILE_PAIR)
+
 static void load(float *out, trd_dtype dtype, const void *data, int64_t at, int n)
 {
     int i = 0;
@@ -149,7 +161,13 @@ TILE_SUM(sum_squares, (double)x *(double)x)
 #define TILE_ROW(op_name, expression) {&trd__op_##op_name, op_name##_tile},
 static const trd__tile_op tile_ops[] = {TILE_OPS(TILE_ROW){0}};
 
+#define TILE_PAIR_ROWS(outer, O, inner, I)                                                                   \
+    {outer##_tile, inner##_tile, 0, outer##_##inner##_first_tile},                                           \
+        {outer##_tile, inner##_tile, 1, outer##_##inner##_second_tile},
+static const trd__tile_pair tile_pairs[] = {TILE_PAIRS(TILE_PAIR_ROWS){0}};
+
 const trd__tiles TILES_TABLE = {.ops = tile_ops,
+                                .pairs = tile_pairs,
                                 .to_bool = to_bool_tile,
                                 .load = load,
                                 .store = store,
