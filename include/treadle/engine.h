@@ -22,7 +22,8 @@ typedef struct trd_engine trd_engine;
 typedef enum trd_remat_policy {
     TRD_REMAT_NONE,    /* only what is cheap and would lie idle for long */
     TRD_REMAT_MINIMAL, /* all that is no product */
-    TRD_REMAT_FULL     /* all between the boundaries of layers */
+    TRD_REMAT_FULL,    /* all between the boundaries of layers */
+    TRD_REMAT_AUTO     /* as little as memory_limit_bytes allows; one device, and the backend cpu */
 } trd_remat_policy;
 
 /* X(NAME, key, default, slow, resume, help): diagnostic switches. Each brings back one slower design that the
@@ -69,32 +70,34 @@ typedef enum trd_matmul_precision {
 /* Every pointer stays the caller's and must outlive trd_engine_create only, unless said; the user pointers of
  * log and compare must outlive the engine. */
 typedef struct trd_engine_options {
-    const char *model_name;                 /* preset; NULL: taken from load_parameters_path's config.json */
-    const char *load_parameters_path;       /* Hugging Face folder or GGUF; NULL: random weights */
-    trd_model_overrides overrides;          /* of a preset; with load_parameters_path they must be 0 */
-    uint64_t init_weights_seed;             /* of random weights, drawn by seed and name, and of dropout */
-    double dropout_rate;                    /* of each residual branch in training; 0: none */
-    trd_dtype dtype;                        /* compute */
-    trd_dtype weight_dtype;                 /* storage of parameters */
-    trd_dtype grad_dtype;                   /* accumulators */
-    int rows;                               /* B: micro_batch_size_to_train_on */
-    int length;                             /* T: max_target_length; payloads may be shorter */
-    int gradient_accumulation_steps;        /* micro-batches that trd_engine_train feeds an update */
-    int64_t steps;                          /* of trd_engine_train; also what a schedule ends with */
-    trd_optimizer_options optimizer;        /* opt_type and its numbers */
-    trd_schedule_options schedule;          /* of the learning rate */
-    const char *const *freeze;              /* regular expressions over hub names; a match is not trained: it
-                                               costs no gradient and no optimizer state, and stays as it is */
-    int freeze_count;                       /* of freeze */
-    trd_sft_options sft;                    /* of trd_loss_sft, the loss unless another is set */
-    double gradient_clipping_threshold;     /* 0: off */
-    bool skip_step_on_nonfinite;            /* an update with NaN or infinite gradients changes nothing */
-    bool skip_step_on_spikes;               /* nor does one whose loss or norm stands out of the last ones */
-    int skip_step_interval;                 /* past values that a spike is judged by */
-    double skip_step_scaling_factor;        /* standard deviations above their mean that are still kept */
-    trd_remat_policy remat_policy;          /* memory against time */
-    bool scan_layers;                       /* weights of all layers in one tensor each, layers in one loop */
-    int max_inflight_computations;          /* 1 to 64, default 2 */
+    const char *model_name;             /* preset; NULL: taken from load_parameters_path's config.json */
+    const char *load_parameters_path;   /* Hugging Face folder or GGUF; NULL: random weights */
+    trd_model_overrides overrides;      /* of a preset; with load_parameters_path they must be 0 */
+    uint64_t init_weights_seed;         /* of random weights, drawn by seed and name, and of dropout */
+    double dropout_rate;                /* of each residual branch in training; 0: none */
+    trd_dtype dtype;                    /* compute */
+    trd_dtype weight_dtype;             /* storage of parameters */
+    trd_dtype grad_dtype;               /* accumulators */
+    int rows;                           /* B: micro_batch_size_to_train_on */
+    int length;                         /* T: max_target_length; payloads may be shorter */
+    int gradient_accumulation_steps;    /* micro-batches that trd_engine_train feeds an update */
+    int64_t steps;                      /* of trd_engine_train; also what a schedule ends with */
+    trd_optimizer_options optimizer;    /* opt_type and its numbers */
+    trd_schedule_options schedule;      /* of the learning rate */
+    const char *const *freeze;          /* regular expressions over hub names; a match is not trained: it
+                                           costs no gradient and no optimizer state, and stays as it is */
+    int freeze_count;                   /* of freeze */
+    trd_sft_options sft;                /* of trd_loss_sft, the loss unless another is set */
+    double gradient_clipping_threshold; /* 0: off */
+    bool skip_step_on_nonfinite;        /* an update with NaN or infinite gradients changes nothing */
+    bool skip_step_on_spikes;           /* nor does one whose loss or norm stands out of the last ones */
+    int skip_step_interval;             /* past values that a spike is judged by */
+    double skip_step_scaling_factor;    /* standard deviations above their mean that are still kept */
+    trd_remat_policy remat_policy;      /* memory against time */
+    uint64_t memory_limit_bytes;        /* the plan's peak must not exceed it, else a program is refused with
+                                           TRD_NO_MEMORY; 0: no limit, with auto what is free */
+    bool scan_layers;                   /* weights of all layers in one tensor each, layers in one loop */
+    int max_inflight_computations;      /* 1 to 64, default 2 */
     bool diagnostics[TRD_DIAGNOSTIC_COUNT]; /* true: the slower design */
     const char *backend;                    /* NULL: cpu */
     const char *plugin_path;                /* of a backend that opens a plugin; NULL: it looks by itself */

@@ -11,6 +11,7 @@ extern "C" {
 
 /* What a config needs before anything runs: bytes by kind (inputs: with results and scalars of the runs in
  * flight) and FLOPs, exact. */
+enum { TRD_RECOMPUTATION_TEXT = 192 };
 typedef struct trd_plan {
     uint64_t parameter_bytes;   /* in weight_dtype */
     uint64_t optimizer_bytes;   /* moments, counts, history of spikes */
@@ -23,9 +24,12 @@ typedef struct trd_plan {
     uint64_t checkpoint_bytes;  /* one checkpoint at the end of a step, on disk */
     uint64_t snapshot_bytes;    /* host memory beside the peak: what a save copies before training goes on */
     double flops_per_step;      /* gradient_accumulation_steps micro-batches with all weights 1 */
-    int64_t parameters;         /* elements, tied weights once */
-    int devices;                /* of the mesh: bytes up to peak_bytes are those of each; 1: no mesh */
-    double flops_per_device;    /* of flops_per_step, the batch and the tensor axis sharing them evenly */
+    double recomputed_flops; /* of a step, beside them: what the remat policy computes again, an operation an
+                                element where it is no product */
+    char recomputation[TRD_RECOMPUTATION_TEXT]; /* what that is, in words: chosen by remat_policy auto */
+    int64_t parameters;                         /* elements, tied weights once */
+    int devices;             /* of the mesh: bytes up to peak_bytes are those of each; 1: no mesh */
+    double flops_per_device; /* of flops_per_step, the batch and the tensor axis sharing them evenly */
     bool
         compiled; /* false: the backend cannot open that mesh, so activations and scratch are not known (0) */
 } trd_plan;

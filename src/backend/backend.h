@@ -44,6 +44,8 @@ typedef struct trd__backend_options {
 
 typedef struct trd__compile_options {
     bool reference_kernels;  /* plain kernels only: the oracle in tests */
+    bool plan_only;          /* for its memory report alone: it must not be executed. TRD_UNSUPPORTED from a
+                                backend whose compiler plans memory itself and takes long */
     bool verbose;            /* logs each step's kernel and why faster ones refused */
     const char *dump_folder; /* where a compiler that can writes the program as it runs it; NULL: nowhere */
 } trd__compile_options;

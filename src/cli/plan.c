@@ -23,6 +23,9 @@ static void print_plan(const trd_plan *p)
         printf("each of %d devices: %sFLOP per step and\n", p->devices, cli_count(p->flops_per_device));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].bytes) printf("  %-20s %12s\n", rows[i].name, cli_bytes(rows[i].bytes));
+    if (p->compiled && p->flops_per_step > 0)
+        printf("computed again: %s (+%.2f%% FLOP)\n", p->recomputation,
+               100 * p->recomputed_flops / p->flops_per_step);
     if (!p->compiled)
         puts("activations and temporaries are not among them, as nothing was compiled: that needs "
              "backend=pjrt and as many devices");
@@ -79,6 +82,8 @@ static trd_status print_json(const trd_plan *p, const trd_program_info *programs
     trd__json_open_object(&w);
     trd__json_put_i64(&w, "parameters", p->parameters);
     trd__json_put_i64(&w, "flops_per_step", (int64_t)p->flops_per_step);
+    trd__json_put_string(&w, "recomputation", p->recomputation);
+    trd__json_put_i64(&w, "recomputed_flops", (int64_t)p->recomputed_flops);
     trd__json_put_i64(&w, "devices", p->devices);
     trd__json_put_i64(&w, "flops_per_device", (int64_t)p->flops_per_device);
     trd__json_put_bool(&w, "compiled", p->compiled);

@@ -211,6 +211,7 @@ static trd_status fill_engine(trd_config *config)
     e->steps = v->steps;
     fill_optimizer(v, e);
     e->remat_policy = (trd_remat_policy)choice_of("remat_policy", v->remat_policy);
+    e->memory_limit_bytes = (uint64_t)v->memory_limit_bytes;
     e->scan_layers = v->scan_layers;
     e->max_inflight_computations = (int)v->max_inflight_computations;
 #define FILL(name, key, normal, slow, resume, help)                                                          \

@@ -139,6 +139,8 @@ typedef struct trd__compiled {
     double flops;                  /* of a run with every row weighted; copies made by remat do not count */
     double optimizer_flops;        /* those of them that are the optimizer's, not the model's */
     double flops_per_weighted_row; /* the share of the head, which rows without weight do not pay */
+    trd__remat_rule rule;          /* what a program that trains computes again */
+    double recomputed_flops;       /* and what it costs, beside flops */
 } trd__compiled;
 
 /* A caller's forward graph, compiled for a family. */
@@ -279,6 +281,10 @@ struct trd_engine {
     trd__family *families;
     trd__update *updates;
     trd__compiled merges[2]; /* "define" and "add": a contribution into the accumulators */
+    struct {
+        uint64_t arena_bytes, scratch_bytes;
+    } largest;     /* of all that was compiled so far: what the backend holds for programs */
+    bool choosing; /* auto compiles what it has to count in: the choice says when nothing fits */
 
     trd__flight *flights; /* ring */
     int flight_count, max_inflight;
@@ -405,6 +411,10 @@ trd_status trd__family_rings(trd_engine *engine, trd__family *family); /* sets a
 trd_status trd__program_get(trd_engine *engine, trd__family *family, trd__program_kind kind,
                             const trd__compiled **compiled);
 trd_status trd__update_get(trd_engine *engine, double eps, double min_denom, const trd__compiled **compiled);
+/* Builds a program by compiled->rule and fills in what is known before it is compiled. The trace's program is
+ * the caller's to free, on failure too. */
+trd_status trd__program_trace(trd_engine *engine, const trd__family *family, trd__program_kind kind,
+                              trd__trace *trace, trd__compiled *compiled);
 trd_status trd__family_compile(trd_engine *engine, trd__family *family); /* every program, and update */
 trd_status trd__forward_get(trd_engine *engine, trd__family *family, trd_forward_function build, void *user,
                             trd__forward **forward);
@@ -412,6 +422,17 @@ trd_status trd__forward_get(trd_engine *engine, trd__family *family, trd_forward
 trd_status trd__merge_get(trd_engine *engine, bool add, const trd__compiled **compiled);
 /* Everything compiled goes; the queue must be empty. why, for the log: NULL where the engine ends. */
 void trd__programs_drop(trd_engine *engine, const char *why);
+
+/* remat.c */
+/* The rule of a program: the policy's, or with auto the cheapest that fits. */
+trd_status trd__remat_choose(trd_engine *engine, trd__family *family, trd__program_kind kind,
+                             trd__remat_rule *rule);
+/* Fails when a compiled program takes the plan over memory_limit_bytes, otherwise counts it in. */
+trd_status trd__remat_admit(trd_engine *engine, const trd__family *family, const trd__compiled *compiled);
+void trd__remat_print(const trd__remat_rule *rule, char *text, size_t bytes);
+
+/* plan.c: what a run holds beside what programs compute in; family NULL: without its inputs. */
+uint64_t trd__held_bytes(const trd_engine *engine, const trd__family *family);
 
 /* payload.c */
 extern const char *const trd__input_names[TRD__INPUT_COUNT];

@@ -109,12 +109,8 @@ static bool has_replicas(trd__program_kind kind)
 static trd_status trace_begin(trd_engine *engine, const trd__family *family, trd__program_kind kind,
                               trd__trace *trace)
 {
-    static const trd__remat_policy policies[] = {[TRD_REMAT_NONE] = TRD__REMAT_NONE,
-                                                 [TRD_REMAT_MINIMAL] = TRD__REMAT_MINIMAL,
-                                                 [TRD_REMAT_FULL] = TRD__REMAT_FULL};
     *trace = (trd__trace){.engine = engine, .family = family};
     TRD_TRY(trd__program_create(program_names[kind], &trace->program));
-    trace->program->builder->remat_policy = policies[engine->options.remat_policy];
     if (has_replicas(kind)) trace->program->replicas = trd__mesh_replicas(engine);
     trace->replicated = trace->program->replicas > 1;
     trace->program->precision = (trd__precision)engine->options.matmul_precision;
@@ -147,22 +143,33 @@ static double head_flops_per_row(const trd__program *program)
     return total;
 }
 
-/* What autodiff left is recomputed where the policy says, tidied and compiled. */
-static trd_status finish(trd__trace *trace, trd__program_kind kind, trd__compiled *compiled)
+/* What autodiff left is tidied, and recomputed where the rule says. */
+static trd_status tidy(trd__trace *trace, trd__program_kind kind, trd__compiled *compiled)
 {
-    trd_engine *engine = trace->engine;
     trd__program *program = trace->program;
     TRD_TRY(trd__dce(program));
     compiled->kind = kind;
     compiled->flops = trd__program_flops(program);
     compiled->flops_per_weighted_row = head_flops_per_row(program);
-    if (trace->differentiated) TRD_TRY(trd__remat(program, program->builder->remat_policy));
+    if (trace->differentiated) TRD_TRY(trd__remat(program, compiled->rule));
+    compiled->recomputed_flops = trd__recomputed_flops(program);
+    return TRD_OK;
+}
+
+static trd_status finish(trd__trace *trace, trd__compiled *compiled)
+{
+    trd_engine *engine = trace->engine;
+    const trd__program *program = trace->program;
     if (engine->visit) return engine->visit(program, trd__mesh_placement(engine), engine->visit_user);
     if (engine->away) return TRD_OK;
     const trd__backend_table *table = engine->backend->table;
     TRD_TRY(table->compile(engine->backend, program, &(trd__compile_options){0}, &compiled->executable));
     compiled->memory = table->memory(compiled->executable);
-    return TRD_OK;
+    trd_status status = trd__remat_admit(engine, trace->family, compiled);
+    if (status == TRD_OK) return TRD_OK;
+    table->executable_free(engine->backend, compiled->executable);
+    compiled->executable = NULL;
+    return status;
 }
 
 /* An accumulator, summed over the replicas where each has its own: the one reduction of a step. */
@@ -202,13 +209,22 @@ static trd_status build(trd__trace *trace, trd__program_kind kind, trd__compiled
     return kind == TRD__PROGRAM_TRAIN_STEP ? trd__hoist(trace->program, trace->backward_end) : TRD_OK;
 }
 
-static trd_status compile(trd_engine *engine, const trd__family *family, trd__program_kind kind,
+trd_status trd__program_trace(trd_engine *engine, const trd__family *family, trd__program_kind kind,
+                              trd__trace *trace, trd__compiled *compiled)
+{
+    TRD_TRY(trace_begin(engine, family, kind, trace));
+    trace->program->builder->remat = compiled->rule;
+    TRD_TRY(build(trace, kind, compiled));
+    return tidy(trace, kind, compiled);
+}
+
+static trd_status compile(trd_engine *engine, trd__family *family, trd__program_kind kind,
                           trd__compiled *compiled)
 {
-    trd__trace trace;
-    trd_status status = trace_begin(engine, family, kind, &trace);
-    if (status == TRD_OK) status = build(&trace, kind, compiled);
-    if (status == TRD_OK) status = finish(&trace, kind, compiled);
+    trd__trace trace = {.program = NULL};
+    trd_status status = trd__remat_choose(engine, family, kind, &compiled->rule);
+    if (status == TRD_OK) status = trd__program_trace(engine, family, kind, &trace, compiled);
+    if (status == TRD_OK) status = finish(&trace, compiled);
     trd__program_free(trace.program);
     return status == TRD_OK ? TRD_OK : trd__fail_in(status, "compiling %s", program_names[kind]);
 }
@@ -279,7 +295,8 @@ static trd_status compile_forward(trd_engine *engine, trd__family *family, trd__
         status = trd_builder_status(trace.program->builder);
     }
     if (status == TRD_OK) status = trd__cse(trace.program);
-    if (status == TRD_OK) status = finish(&trace, TRD__PROGRAM_FORWARD, &forward->compiled);
+    if (status == TRD_OK) status = tidy(&trace, TRD__PROGRAM_FORWARD, &forward->compiled);
+    if (status == TRD_OK) status = finish(&trace, &forward->compiled);
     trd__program_free(trace.program);
     if (status != TRD_OK) return trd__fail_in(status, "compiling %s", program_names[TRD__PROGRAM_FORWARD]);
     return engine->backend->table->set_create(engine->backend, "forward results", &forward->output, 1,

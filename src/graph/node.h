@@ -21,6 +21,18 @@ struct trd__program; /* graph/program.h */
  */
 typedef enum trd__remat_policy { TRD__REMAT_NONE, TRD__REMAT_MINIMAL, TRD__REMAT_FULL } trd__remat_policy;
 
+/* A policy, or what lies between minimal and full: products that cost little for the memory they free. */
+typedef struct trd__remat_level {
+    trd__remat_policy policy;
+    double intensity; /* of minimal: products of at most so many FLOPs a byte of result are no longer kept */
+} trd__remat_level;
+
+/* What the backward part computes again, layer by layer. */
+typedef struct trd__remat_rule {
+    trd__remat_level level, deeper;
+    int deeper_layers; /* so many layers go by `deeper`: the first, whose values lie idle for longest */
+} trd__remat_rule;
+
 typedef struct trd__type {
     trd_dtype dtype;
     trd_shape shape;
@@ -102,6 +114,8 @@ struct trd_op {
     void (*expand)(trd_builder *b, const trd_node *n, trd_value *results);
     /* Model FLOPs of the node; NULL: 0. */
     double (*flops)(const trd_node *n);
+    /* trd__recomputed_flops of what is in a node's bodies, for all their runs; NULL: 0. */
+    double (*recomputed_flops)(const trd_node *n);
     /* Optional: one node that gives the op's own results and its gradients at once, used by autodiff when no
      * dy is a descendant of n. results[j] replaces result j of n everywhere. Returns false to decline. */
     bool (*merge_gradient)(trd_builder *b, const trd_node *n, const trd_value *dy, const bool *needs,
@@ -136,8 +150,8 @@ struct trd_builder {
     trd_graph graph;
     trd__merged_value *merged; /* in the arena */
     int merged_count, merged_capacity;
-    trd__remat_policy remat_policy; /* of bodies, read when they are differentiated; whoever builds sets it */
-    struct trd__program **bodies;   /* of its nodes, freed with it */
+    trd__remat_rule remat;        /* of bodies, read when they are differentiated; whoever builds sets it */
+    struct trd__program **bodies; /* of its nodes, freed with it */
     int body_count, body_capacity;
     trd_status status;
     char *message; /* the first failure's */

@@ -80,7 +80,7 @@ static void copy_nodes(copying *c, const trd_graph *graph)
 static trd_status copy_into(const trd__program *from, trd__program *to)
 {
     copying c = {.b = to->builder, .program = to};
-    to->builder->remat_policy = from->builder->remat_policy;
+    to->builder->remat = from->builder->remat;
     to->replicas = from->replicas;
     to->precision = from->precision;
     for (int s = 0; s < from->slot_count; s++)

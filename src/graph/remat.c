@@ -11,9 +11,15 @@
  * (tables, masks). Behind the last boundary, where the backward part begins at once, every policy acts as
  * none.
  *
+ * A rule may have two such levels, one for the first layers and one for the others, and lets minimal give up
+ * products up to an intensity (FLOPs a byte of result): the cheapest memory to free.
+ *
  * A body that is repeated is one layer as a whole: what the early part hands over is kept for every
  * iteration, its outputs are not at hand. */
+#include <math.h>
+
 #include "base/alloc.h"
+#include "base/shape.h"
 #include "graph/passes.h"
 #include "graph/rewrite.h"
 
@@ -33,7 +39,7 @@ typedef struct facts {
 
 typedef struct plan {
     trd_builder *b;
-    trd__remat_policy policy;
+    trd__remat_rule rule;
     facts *facts;
     int early;  /* number of early nodes */
     int layers; /* end of the last layer: nodes below it are inside layers */
@@ -100,14 +106,31 @@ static bool worth_it(const facts *f)
     return idle > SHORT_IDLE + span;
 }
 
+static double intensity(const trd_node *n)
+{
+    double bytes = 0;
+    for (int r = 0; r < n->result_count; r++)
+        bytes += (double)trd__tensor_bytes(&n->results[r].shape, n->results[r].dtype);
+    return n->op->flops && bytes > 0 ? n->op->flops(n) / bytes : INFINITY;
+}
+
+/* Behind the last boundary every rule acts as none. */
+static const trd__remat_level *level_of(const plan *p, const trd_node *n)
+{
+    static const trd__remat_level none = {.policy = TRD__REMAT_NONE};
+    if (n->id >= p->layers) return &none;
+    return p->facts[n->id].first_layer < p->rule.deeper_layers ? &p->rule.deeper : &p->rule.level;
+}
+
 static bool decide(const plan *p, const trd_node *n)
 {
     const facts *f = &p->facts[n->id];
-    bool cheap = n->op->cost != TRD__COST_PRODUCT;
+    const trd__remat_level *level = level_of(p, n);
+    bool cheap = n->op->cost != TRD__COST_PRODUCT, own = f->first_layer == f->last_layer;
     if (!n->forward || f->output || n->op->flags & TRD__OP_LEAF || n->layer_boundary || n->body_count)
         return false;
-    if (n->id < p->layers && p->policy == TRD__REMAT_FULL) return f->first_layer == f->last_layer;
-    if (n->id < p->layers && p->policy == TRD__REMAT_MINIMAL) return cheap;
+    if (level->policy == TRD__REMAT_FULL) return own;
+    if (level->policy == TRD__REMAT_MINIMAL) return cheap || (own && intensity(n) <= level->intensity);
     return cheap && operands_available(p, n) && (p->body || worth_it(f));
 }
 
@@ -116,7 +139,7 @@ static void decide_all(plan *p)
     for (int i = 0; i < p->early; i++) {
         const trd_node *n = p->b->graph.nodes[i];
         facts *f = &p->facts[i];
-        bool kept_by_policy = p->policy != TRD__REMAT_NONE && i < p->layers;
+        bool kept_by_policy = level_of(p, n)->policy != TRD__REMAT_NONE;
         f->recompute = decide(p, n);
         f->available =
             f->recompute || f->output || f->first_late >= 0 || kept_by_policy || n->op->flags & TRD__OP_LEAF;
@@ -160,10 +183,10 @@ static trd_status make_copies(plan *p)
     return TRD_OK;
 }
 
-static trd_status rematerialize(trd__program *program, trd__remat_policy policy, bool body)
+static trd_status rematerialize(trd__program *program, trd__remat_rule rule, bool body)
 {
     TRD_TRY(trd__dce(program)); /* a dead user would count as a use */
-    plan p = {.b = program->builder, .policy = policy, .body = body};
+    plan p = {.b = program->builder, .rule = rule, .body = body};
     find_parts(&p);
     p.facts = trd__calloc((size_t)p.early + 1, sizeof *p.facts);
     if (!p.facts) return TRD_NO_MEMORY;
@@ -179,12 +202,56 @@ static trd_status rematerialize(trd__program *program, trd__remat_policy policy,
     return status == TRD_OK ? trd__dce(program) : status;
 }
 
-trd_status trd__remat(trd__program *program, trd__remat_policy policy)
+trd_status trd__remat(trd__program *program, trd__remat_rule rule)
 {
-    return rematerialize(program, policy, false);
+    return rematerialize(program, rule, false);
 }
 
-trd_status trd__remat_body(trd__program *program, trd__remat_policy policy)
+trd_status trd__remat_body(trd__program *program, trd__remat_rule rule)
 {
-    return rematerialize(program, policy, true);
+    return rematerialize(program, rule, true);
+}
+
+trd__remat_rule trd__remat_everywhere(trd__remat_policy policy)
+{
+    return (trd__remat_rule){.level = {.policy = policy}};
+}
+
+typedef struct found {
+    double *intensities;
+    int count, capacity, layers;
+} found;
+
+static void note_intensity(found *f, double value)
+{
+    int at = 0;
+    while (at < f->count && f->intensities[at] < value) at++;
+    if (at < f->count && f->intensities[at] <= value) return; /* is there */
+    if (f->count == f->capacity) return;
+    for (int i = f->count++; i > at; i--) f->intensities[i] = f->intensities[i - 1];
+    f->intensities[at] = value;
+}
+
+static void find_intensities(const trd__program *program, bool body, found *f)
+{
+    const trd_graph *graph = &program->builder->graph;
+    int last = -1;
+    for (int i = 0; i < graph->node_count; i++)
+        if (graph->nodes[i]->forward && (body || graph->nodes[i]->layer_boundary)) last = i;
+    for (int i = 0; i < graph->node_count; i++) {
+        const trd_node *n = graph->nodes[i];
+        for (int b = 0; b < n->body_count; b++) find_intensities(n->bodies[b], true, f);
+        f->layers += !body && n->forward && n->layer_boundary;
+        if (i < last && n->forward && n->op->cost == TRD__COST_PRODUCT && !n->body_count &&
+            !n->layer_boundary)
+            note_intensity(f, intensity(n));
+    }
+}
+
+int trd__remat_intensities(const trd__program *program, double *intensities, int capacity, int *layers)
+{
+    found f = {.intensities = intensities, .capacity = capacity};
+    find_intensities(program, false, &f);
+    *layers = f.layers;
+    return f.count;
 }

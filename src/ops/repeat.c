@@ -126,6 +126,12 @@ static double flops(const trd_node *n)
     return (double)attr->count * trd__program_flops(n->bodies[0]);
 }
 
+static double recomputed_flops(const trd_node *n)
+{
+    const trd__repeat_attr *attr = n->attr;
+    return (double)attr->count * trd__recomputed_flops(n->bodies[0]);
+}
+
 static void print(const trd_node *n, char *text, size_t bytes)
 {
     const trd__repeat_attr *attr = n->attr;
@@ -392,5 +398,6 @@ const trd_op trd__op_repeat = {.name = "repeat",
                                .split_gradient = trd__repeat_gradient,
                                .expand = expand,
                                .flops = flops,
+                               .recomputed_flops = recomputed_flops,
                                .accumulates_into = trd__repeat_accumulate,
                                .print = print};

@@ -226,7 +226,7 @@ static trd_status run_passes(splitting *s)
         trd__program_output(p, FORWARD, i, trd__autodiff_current(p->builder, outputs.value[i]));
     for (int i = 0; i < wanted.count; i++) trd__program_output(p, GRADIENTS, i, wanted.value[i]);
     TRD_TRY(trd_builder_status(p->builder));
-    TRD_TRY(trd__remat_body(p, s->b->remat_policy));
+    TRD_TRY(trd__remat_body(p, s->b->remat));
     for (int i = 0; i < s->attr->carries; i++) s->carries[i] = p->outputs[i].value;
     for (int i = 0; i < s->attr->made; i++) s->made[i] = p->outputs[s->attr->carries + i].value;
     const trd__output *output = p->outputs + outputs.count;
@@ -243,7 +243,7 @@ static trd_status make_scratch(splitting *s, trd__differentiate *differentiate)
     s->scratch = NULL;
     s->carry.count = s->running.count = s->rows.count = 0;
     TRD_TRY(trd__program_create("gradient", &s->scratch));
-    s->scratch->builder->remat_policy = s->b->remat_policy;
+    s->scratch->builder->remat = s->b->remat;
     build_forward(s);
     TRD_TRY(trd_builder_status(s->b));
     TRD_TRY(trd_builder_status(s->scratch->builder));

@@ -278,7 +278,7 @@ static void deep_graphs_are_fine(void **state)
     assert_int_equal(differentiate(p, trd_sum_all(b, y), 2, g), TRD_OK);
     assert_int_equal(trd__cse(p), TRD_OK);
     for (int policy = TRD__REMAT_NONE; policy <= TRD__REMAT_FULL; policy++) {
-        assert_int_equal(trd__remat(p, (trd__remat_policy)policy), TRD_OK);
+        assert_int_equal(trd__remat(p, trd__remat_everywhere((trd__remat_policy)policy)), TRD_OK);
         assert_valid(p);
     }
     assert_int_equal(trd__fuse_accumulate(p), TRD_OK);

@@ -113,7 +113,7 @@ static trd__program *build(const variant *how)
     for (int i = 0; i < PARAMS; i++) trd__program_output(p, SLOT_GRADIENTS, i, g[i].result);
     trd__program_output(p, SLOT_RESULTS, 0, trd__autodiff_current(p->builder, loss));
     if (trd__cse(p)) fail_msg("%s", trd_error_message());
-    if (how->remat && trd__remat(p, how->policy)) fail_msg("%s", trd_error_message());
+    if (how->remat && trd__remat(p, trd__remat_everywhere(how->policy))) fail_msg("%s", trd_error_message());
     if (trd__verify(p)) fail_msg("%s", trd_error_message());
     return p;
 }

@@ -111,7 +111,7 @@ static trd__program *build(const variant *how)
                            test_entry("positions", TRD_I32, TRD__SHAPE(B, T))};
     trd__entry results[] = {inputs[0], test_entry("loss", TRD_F32, trd__shape_scalar())};
     assert_int_equal(trd__program_create("layers", &p), TRD_OK);
-    p->builder->remat_policy = how->policy;
+    p->builder->remat = trd__remat_everywhere(how->policy);
     trd__program_slot(p, "params", TRD__READ, params, count);
     trd__program_slot(p, "inputs", TRD__READ, inputs, 3);
     trd__program_slot(p, "gradients", how->accumulate ? TRD__UPDATE : TRD__WRITE, params, count);
@@ -136,7 +136,7 @@ static trd__program *build(const variant *how)
     trd__program_output(p, SLOT_RESULTS, 0, trd__autodiff_current(p->builder, y));
     trd__program_output(p, SLOT_RESULTS, 1, trd__autodiff_current(p->builder, loss));
     assert_int_equal(trd__cse(p), TRD_OK);
-    if (how->remat) assert_int_equal(trd__remat(p, how->policy), TRD_OK);
+    if (how->remat) assert_int_equal(trd__remat(p, trd__remat_everywhere(how->policy)), TRD_OK);
     if (how->unroll) assert_int_equal(trd__expand(p, keep_none, NULL), TRD_OK);
     if (trd__verify(p)) fail_msg("%s", trd_error_message());
     return p;

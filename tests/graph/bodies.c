@@ -214,7 +214,7 @@ static void remat_computes_no_repeat_again(void **state)
     trd_value last = trd_layer_boundary(p->builder, trd_square(p->builder, trd_exp(p->builder, results[0])));
     for (int i = 0; i < graph->node_count; i++) graph->nodes[i]->forward = true;
     fixture_output(p, 0, trd_mul(p->builder, last, trd_exp(p->builder, results[0])));
-    assert_int_equal(trd__remat(p, TRD__REMAT_FULL), TRD_OK);
+    assert_int_equal(trd__remat(p, trd__remat_everywhere(TRD__REMAT_FULL)), TRD_OK);
     assert_int_equal(count_op(p, "repeat"), 1);
     assert_int_equal(count_recomputed(p, "repeat"), 0);
     trd__program_free(p);

@@ -55,7 +55,7 @@ static trd_status rewrite(trd__program *p, bool unroll)
 {
     trd__program *copy = NULL;
     TRD_TRY(trd__cse(p));
-    TRD_TRY(trd__remat(p, TRD__REMAT_FULL));
+    TRD_TRY(trd__remat(p, trd__remat_everywhere(TRD__REMAT_FULL)));
     TRD_TRY(trd__program_copy(p, &copy));
     trd_status status = trd__fuse_accumulate(copy);
     if (status == TRD_OK) status = trd__dce(copy);

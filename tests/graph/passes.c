@@ -228,7 +228,7 @@ static void deep_graphs_are_fine(void **state)
     assert_int_equal(count_op(p, "add"), DEPTH);
     assert_int_equal(trd__dce(p), TRD_OK);
     assert_int_equal(trd__fuse_accumulate(p), TRD_OK);
-    assert_int_equal(trd__remat(p, TRD__REMAT_FULL), TRD_OK);
+    assert_int_equal(trd__remat(p, trd__remat_everywhere(TRD__REMAT_FULL)), TRD_OK);
     assert_valid(p);
     assert_int_equal(b->graph.node_count, 2 * DEPTH + 2);
     trd__program_free(p);

@@ -28,7 +28,7 @@ static trd__program *stack(trd__remat_policy policy)
     fixture_output(p, 0, g[0].result);
     fixture_output(p, 1, g[1].result);
     assert_int_equal(trd__cse(p), TRD_OK);
-    assert_int_equal(trd__remat(p, policy), TRD_OK);
+    assert_int_equal(trd__remat(p, trd__remat_everywhere(policy)), TRD_OK);
     assert_int_equal(trd__fuse_accumulate(p), TRD_OK);
     assert_valid(p);
     return p;

@@ -193,15 +193,15 @@ static trd_status compile(trd__backend *backend, const trd__program *program,
     trd__executable *executable;
     *out = NULL;
     TRD_TRY(trd__cpu_compile(&cpu->info, &cpu->log, program, options, &executable));
+    *out = executable;
+    if (options && options->plan_only) return TRD_OK;
     trd_status status = grow(cpu, &cpu->arena, &cpu->arena_bytes, executable->report.arena_bytes);
     if (!status) status = grow(cpu, &cpu->scratch, &cpu->scratch_bytes, executable->report.scratch_bytes);
     if (!status && cpu->recorder) status = trd__cpu_label(cpu->recorder, executable);
-    if (status) {
-        trd__cpu_executable_free(executable);
-        return trd__fail_in(status, "compile of \"%s\"", program->name);
-    }
-    *out = executable;
-    return TRD_OK;
+    if (!status) return TRD_OK;
+    *out = NULL;
+    trd__cpu_executable_free(executable);
+    return trd__fail_in(status, "compile of \"%s\"", program->name);
 }
 
 static void executable_free(trd__backend *backend, trd__executable *executable)

@@ -160,6 +160,12 @@ static trd_status compile(trd__backend *base, const trd__program *program,
     trd__pjrt_backend *backend = of(base);
     trd__executable *e;
     *out = NULL;
+    if (options && options->plan_only)
+        return trd__fail(
+            TRD_UNSUPPORTED,
+            "planning \"%s\": the plugin's compiler plans memory by itself, so remat_policy auto "
+            "cannot compare plans; choose none, minimal or full",
+            program->name);
     uint64_t begin_ns = trd__now_ns();
     TRD_TRY(trd__pjrt_compile(backend, program, options ? options->dump_folder : NULL, &e));
     uint64_t temporary = backend->temporary_bytes;
