@@ -15,6 +15,7 @@ ENVIRONMENTS = {
     "tunix": ("3.12", TUNIX, []),
     "maxtext": ("3.12", [*TUNIX, "maxtext==0.2.5", "pathwaysutils==0.1.13", "aqtp==0.9.0", "tokamax==0.0.17", "tiktoken==0.14.0"],
                 ["drjax==0.2.1", "cloud-accelerator-diagnostics==0.1.1", "google-cloud-mldiagnostics==1.0.10"]),
+    "llama.cpp": ("3", ["llama-cpp-python==0.3.36", "gguf==0.19.0", "numpy==2.4.6"], []),  # built here, for this CPU
 }
 
 # peer: (environment, driver)
@@ -30,6 +31,7 @@ PEERS = {
     "tunix": ("tunix", "tunix"),
     "tunix-v2": ("tunix", "tunix"),
     "maxtext": ("maxtext", "maxtext"),
+    "llama.cpp": ("llama.cpp", "llama"),
 }
 
 

@@ -352,7 +352,7 @@ const cli_command cli_command_generate = {
         "config means its run's newest checkpoint, or the weights it starts from when there is none.\n\n"
         "  --prompt TEXT      a user's message, put through the chat template where the tokenizer has one\n"
         "  --prompts FILE     one prompt a line\n"
-        "  --ids LIST         token ids, taken as they are\n"
+        "  --ids LIST         token ids, taken as they are; a semicolon ends a prompt: 1,2,3;4,5\n"
         "  --raw              no chat template: the model continues the text\n"
         "  --system TEXT      the system message of the chat template\n"
         "  --tokenizer PATH   tokenizer.json, folder or GGUF; default: beside the model\n"

@@ -1,5 +1,5 @@
-/* Prompts: one text, the lines of a file, or token ids. A text becomes a user's message where the tokenizer
- * has a chat template and --raw is not given. */
+/* Prompts: one text, the lines of a file, or lists of token ids. A text becomes a user's message where the
+ * tokenizer has a chat template and --raw is not given. */
 #include "cli/generate_prompts.h"
 
 #include <errno.h>
@@ -45,19 +45,23 @@ static trd_status add_id(trd_ids *ids, int32_t id)
     return TRD_OK;
 }
 
-static trd_status parse_ids(const char *list, trd_ids *ids)
+/* "1,2;3,4": a prompt between semicolons. */
+static trd_status parse_ids(const char *list, cli_prompts *p)
 {
-    for (const char *at = list;;) {
+    trd_ids *ids = add(p);
+    for (const char *at = list; ids;) {
         char *end;
         errno = 0;
         long id = strtol(at, &end, 10);
-        if (end == at || errno || id < 0 || id > INT32_MAX || (*end && *end != ','))
+        if (end == at || errno || id < 0 || id > INT32_MAX || (*end && *end != ',' && *end != ';'))
             return trd__fail(TRD_INVALID_ARGUMENT,
                              "--ids: expected token ids from 0 separated by commas, found \"%s\"", at);
         TRD_TRY(add_id(ids, (int32_t)id));
         if (!*end) return TRD_OK;
+        if (*end == ';') ids = add(p);
         at = end + 1;
     }
+    return TRD_NO_MEMORY;
 }
 
 static trd_status add_chat(const cli_generate_options *o, const trd_tokenizer *tokenizer, const char *text,
@@ -111,10 +115,7 @@ static trd_status add_lines(const cli_generate_options *o, const trd_tokenizer *
 trd_status cli_prompts_make(const cli_generate_options *o, const trd_tokenizer *tokenizer, cli_prompts *p)
 {
     *p = (cli_prompts){0};
-    if (o->ids) {
-        trd_ids *ids = add(p);
-        return ids ? parse_ids(o->ids, ids) : TRD_NO_MEMORY;
-    }
+    if (o->ids) return parse_ids(o->ids, p);
     if (o->prompt) return add_text(o, tokenizer, o->prompt, p);
     trd__file_map map;
     TRD_TRY(trd__file_map_open(o->prompts, &map));

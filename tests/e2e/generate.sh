@@ -26,6 +26,9 @@ first=$(generate --ids 5,6,7 --max-tokens 6 --json | ids)
 grep -q "no checkpoint of this run yet" "$folder/err" || fail "the starting weights are not mentioned"
 [ "$(echo "$first" | tr -cd , | wc -c)" -eq 5 ] || fail "expected 6 ids, found $first"
 [ "$first" = "$(generate --ids 5,6,7 --max-tokens 6 --json | ids)" ] || fail "greedy ids differ from run to run"
+both=$(generate --ids "8,9;5,6,7" --max-tokens 6 --json | tail -n 1)
+echo "$both" | grep -q "^{\"results\": \[{.*}, {\"ids\": $(echo "$first" | sed 's/[][]/\\&/g')" ||
+    fail "two lists of ids: expected $first last, found $both"
 drawn="--ids 5,6,7 --max-tokens 6 --json --temperature 1 --top-k 50 --top-p 0.9"
 a=$(generate $drawn --seed 1 | ids) b=$(generate $drawn --seed 1 | ids) c=$(generate $drawn --seed 2 | ids)
 [ "$a" = "$b" ] || fail "the same seed gives other ids"
@@ -54,6 +57,7 @@ expect 2 "expected one of --prompt" "$folder/tiny.yml"
 expect 2 "expected one model" --prompt a
 expect 2 "did you mean --prompt" "$folder/tiny.yml" --promt a
 expect 1 "token ids from 0" "$folder/tiny.yml" --ids 1,x
+expect 1 "token ids from 0" "$folder/tiny.yml" --ids "1;"
 expect 1 "found 49152" "$folder/tiny.yml" --ids 49152
 expect 1 "nowhere: expected a model" "$folder/nowhere" --ids 1
 expect 1 "nowhere: expected a model" "$folder/nowhere" --prompt a

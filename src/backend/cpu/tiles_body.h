@@ -72,16 +72,18 @@ static inline vf truth(vi mask)
 TILE_OPS(TILE_FUNCTION)
 TILE_FUNCTION(to_bool, truth(x != 0.0f))
 
-/* Two binary ops in one loop: X(outer, its operator, inner, its operator) */
-#define TILE_PAIRS(X)                                                                                        \
-    X(add, +, add, +)                                                                                        \
-    X(add, +, sub, -) X(add, +, mul, *) X(add, +, div, /) X(sub, -, add, +) X(sub, -, sub, -)                \
-        X(sub, -, mul, *) X(sub, -, div, /) X(mul, *, add, +) X(mul, *, sub, -) X(mul, *, mul, *)            \
-            X(mul, *, div, /) X(div, /, add, +) X(div, /, sub, -) X(div, /, mul, *) X(div, /, div, /)
+#define DO_add(x, y) ((x) + (y))
+#define DO_sub(x, y) ((x) - (y))
+#define DO_mul(x, y) ((x) * (y))
+#define DO_div(x, y) ((x) / (y))
 
-#define TILE_PAIR(outer, O, inner, I)                                                                        \
-    TILE_FUNCTION(outer##_##inner##_first, (x I y)O z)                                                       \
-    TILE_FUNCTION(outer##_##inner##_second, z O(x I y))
+/* Two binary ops in one loop: X(outer, inner) */
+#define TILE_INNERS(X, outer) X(outer, add) X(outer, sub) X(outer, mul) X(outer, div)
+#define TILE_PAIRS(X) TILE_INNERS(X, add) TILE_INNERS(X, sub) TILE_INNERS(X, mul) TILE_INNERS(X, div)
+
+#define TILE_PAIR(outer, inner)                                                                              \
+    TILE_FUNCTION(outer##_##inner##_first, DO_##outer(DO_##inner(x, y), z))                                  \
+    TILE_FUNCTION(outer##_##inner##_second, DO_##outer(z, DO_##inner(x, y)))
 TILE_PAIRS(TILE_PAIR)
 
 static void load(float *out, trd_dtype dtype, const void *data, int64_t at, int n)
@@ -161,7 +163,7 @@ TILE_SUM(sum_squares, (double)x *(double)x)
 #define TILE_ROW(op_name, expression) {&trd__op_##op_name, op_name##_tile},
 static const trd__tile_op tile_ops[] = {TILE_OPS(TILE_ROW){0}};
 
-#define TILE_PAIR_ROWS(outer, O, inner, I)                                                                   \
+#define TILE_PAIR_ROWS(outer, inner)                                                                         \
     {outer##_tile, inner##_tile, 0, outer##_##inner##_first_tile},                                           \
         {outer##_tile, inner##_tile, 1, outer##_##inner##_second_tile},
 static const trd__tile_pair tile_pairs[] = {TILE_PAIRS(TILE_PAIR_ROWS){0}};
