@@ -9,9 +9,11 @@
 extern "C" {
 #endif
 
+/* Bytes of trd_plan.recomputation. */
+enum { TRD_RECOMPUTATION_TEXT = 192 };
+
 /* What a config needs before anything runs: bytes by kind (inputs: with results and scalars of the runs in
  * flight) and FLOPs, exact. */
-enum { TRD_RECOMPUTATION_TEXT = 192 };
 typedef struct trd_plan {
     uint64_t parameter_bytes;   /* in weight_dtype */
     uint64_t optimizer_bytes;   /* moments, counts, history of spikes */
