@@ -122,6 +122,23 @@ static inline vf vsqrt(vf x)
 }
 #endif
 
+/* Floats as doubles, as many as a register holds. */
+enum { WIDE_LANES = LANES / 2 };
+typedef double vd __attribute__((vector_size(WIDE_LANES * sizeof(double))));
+
+static inline vd vload_wide(const float *p)
+{
+#if defined(__AVX512F__)
+    return (vd)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+#elif defined(__AVX2__)
+    return (vd)_mm256_cvtps_pd(_mm_loadu_ps(p));
+#else
+    vd x;
+    for (int i = 0; i < WIDE_LANES; i++) x[i] = (double)p[i];
+    return x;
+#endif
+}
+
 static inline vf vabs(vf x)
 {
     return (vf)((vu)x & 0x7fffffffu);

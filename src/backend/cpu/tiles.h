@@ -6,7 +6,7 @@
 
 #include "backend/cpu/kernel.h"
 
-enum { TRD__TILE = 512, TRD__TILE_STEP = 16, TRD__PARTIALS = 16 };
+enum { TRD__TILE = 512, TRD__TILE_STEP = 16, TRD__PARTIALS = 32 };
 
 /* out[i] = op(in[0][i], ...) for n values, a multiple of TRD__TILE_STEP; out may equal an input. */
 typedef void (*trd__tile_function)(float *out, const float *const *in, int n);

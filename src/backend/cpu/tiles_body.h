@@ -139,26 +139,26 @@ static void fill(float *out, float value, int n)
     for (int i = 0; i < n; i += LANES) vstore(out + i, vset(value));
 }
 
-/* 16 partial sums whatever the vector's width, so every instruction set adds in the same order. */
+/* The same partial sums whatever the vector's width, so every instruction set adds in the same order. */
 #define TILE_SUM(function, expression)                                                                       \
     static void function(double *partials, const float *in, int n)                                           \
     {                                                                                                        \
-        double sums[TRD__PARTIALS];                                                                          \
+        vd sums[TRD__PARTIALS / WIDE_LANES];                                                                 \
         memcpy(sums, partials, sizeof sums);                                                                 \
         int i = 0;                                                                                           \
         for (; i + TRD__PARTIALS <= n; i += TRD__PARTIALS)                                                   \
-            for (int j = 0; j < TRD__PARTIALS; j++) {                                                        \
-                float x = in[i + j];                                                                         \
+            for (int j = 0; j < TRD__PARTIALS / WIDE_LANES; j++) {                                           \
+                vd x = vload_wide(in + i + j * WIDE_LANES);                                                  \
                 sums[j] += expression;                                                                       \
             }                                                                                                \
-        for (int j = 0; i + j < n; j++) {                                                                    \
-            float x = in[i + j];                                                                             \
-            sums[j] += expression;                                                                           \
-        }                                                                                                    \
         memcpy(partials, sums, sizeof sums);                                                                 \
+        for (int j = 0; i + j < n; j++) {                                                                    \
+            double x = (double)in[i + j];                                                                    \
+            partials[j] += expression;                                                                       \
+        }                                                                                                    \
     }
-TILE_SUM(sum, (double)x)
-TILE_SUM(sum_squares, (double)x *(double)x)
+TILE_SUM(sum, x)
+TILE_SUM(sum_squares, x *x)
 
 #define TILE_ROW(op_name, expression) {&trd__op_##op_name, op_name##_tile},
 static const trd__tile_op tile_ops[] = {TILE_OPS(TILE_ROW){0}};
