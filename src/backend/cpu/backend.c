@@ -8,6 +8,14 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/pool.h"
+
+/* Of copies between the host and a set. */
+enum {
+    MOST_COPIERS = 8,       /* the memory gives no more */
+    LEAST_COPIED = 1 << 22, /* bytes for which threads are started */
+    COPIED_TOGETHER = 1 << 12
+};
 
 static trd__cpu_backend *of(trd__backend *backend)
 {
@@ -143,13 +151,40 @@ static trd_status entry_range(const trd__cpu_set *set, int entry, size_t *bytes)
     return TRD_OK;
 }
 
+typedef struct copying {
+    char *to;
+    const char *from;
+    size_t bytes;
+} copying;
+
+static void copy_part(void *context, int worker, int workers)
+{
+    const copying *c = context;
+    int64_t begin, end;
+    trd__partition(worker, workers, (int64_t)c->bytes, COPIED_TOGETHER, &begin, &end);
+    if (end > begin) memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
+}
+
+/* One thread's copy is far from what the memory gives. The executor's threads may be busy with other sets. */
+static void copy(const trd__cpu_backend *cpu, void *to, const void *from, size_t bytes)
+{
+    copying c = {to, from, bytes};
+    int workers = cpu->info.workers < MOST_COPIERS ? cpu->info.workers : MOST_COPIERS;
+    trd__pool *pool = NULL;
+    if (bytes >= LEAST_COPIED && workers > 1 && trd__pool_create(workers, &pool) == TRD_OK)
+        trd__pool_run(pool, copy_part, &c);
+    else
+        copy_part(&c, 0, 1);
+    trd__pool_free(pool);
+}
+
 static trd_status set_write(trd__backend *backend, trd__set *base, int entry, const void *data)
 {
     trd__cpu_set *set = (trd__cpu_set *)base;
     size_t bytes = 0;
     TRD_TRY(entry_range(set, entry, &bytes));
     trd__executor_wait(of(backend)->executor, set->last_use);
-    if (bytes) memcpy(set->memory + set->offsets[entry], data, bytes);
+    copy(of(backend), set->memory + set->offsets[entry], data, bytes);
     return TRD_OK;
 }
 
@@ -161,7 +196,7 @@ static trd_status set_read_part(trd__backend *backend, trd__set *base, int entry
     TRD_TRY(entry_range(set, entry, &all));
     trd__executor_wait(of(backend)->executor, set->last_write);
     if (set->last_write) TRD_TRY(trd__executor_error(of(backend)->executor));
-    if (bytes) memcpy(data, set->memory + set->offsets[entry] + offset, bytes);
+    copy(of(backend), data, set->memory + set->offsets[entry] + offset, bytes);
     return TRD_OK;
 }
 
