@@ -133,12 +133,15 @@ static void print_text(const bench *b, const figures *f)
            "rate        %.1f GFLOP/s of the %.1f GFLOP/s that the products alone reach: %.1f%%\n"
            "            (the library with its own threads: %.1f GFLOP/s)\n"
            "host        %.1f us per micro-batch, device busy %.1f%%\n"
-           "memory      %s at the peak; %.3g allocations of ours a step, %.4g of the product library\n"
+           "memory      %s at the peak, %s planned (%+.1f%%); %.3g allocations of ours a step, %.4g of the "
+           "product "
+           "library\n"
            "first step  %.4g ms after the process started\n",
            f->median_ms, (long long)b->steps, f->p90_ms, f->max_ms, f->tokens_per_s, f->gflops,
            f->peak_gflops, 100 * f->gflops / f->peak_gflops, f->openmp_gflops, b->host_us,
-           100 * b->utilization, cli_bytes(b->peak_bytes), f->heap_allocations, f->library_allocations,
-           b->first_step_ms);
+           100 * b->utilization, cli_bytes(b->peak_bytes), cli_bytes(b->plan.peak_bytes),
+           100 * ((double)b->peak_bytes / (double)b->plan.peak_bytes - 1), f->heap_allocations,
+           f->library_allocations, b->first_step_ms);
 }
 
 static trd_status print_json(const bench *b, const figures *f)
@@ -160,6 +163,7 @@ static trd_status print_json(const bench *b, const figures *f)
     trd__json_put_f64(&w, "host_us_per_micro_batch", b->host_us);
     trd__json_put_f64(&w, "utilization", b->utilization);
     trd__json_put_i64(&w, "peak_rss_bytes", (int64_t)b->peak_bytes);
+    trd__json_put_i64(&w, "planned_peak_bytes", (int64_t)b->plan.peak_bytes);
     trd__json_put_f64(&w, "heap_allocations_per_step", f->heap_allocations);
     trd__json_put_f64(&w, "library_allocations_per_step", f->library_allocations);
     trd__json_put_f64(&w, "first_step_ms", b->first_step_ms);
