@@ -133,14 +133,13 @@ static void print_text(const bench *b, const figures *f)
            "rate        %.1f GFLOP/s of the %.1f GFLOP/s that the products alone reach: %.1f%%\n"
            "            (the library with its own threads: %.1f GFLOP/s)\n"
            "host        %.1f us per micro-batch, device busy %.1f%%\n"
-           "memory      %s at the peak, %s planned (%+.1f%%); %.3g allocations of ours a step, %.4g of the "
+           "memory      %s at the peak, %s of it planned; %.3g allocations of ours a step, %.4g of the "
            "product "
            "library\n"
            "first step  %.4g ms after the process started\n",
            f->median_ms, (long long)b->steps, f->p90_ms, f->max_ms, f->tokens_per_s, f->gflops,
            f->peak_gflops, 100 * f->gflops / f->peak_gflops, f->openmp_gflops, b->host_us,
-           100 * b->utilization, cli_bytes(b->peak_bytes), cli_bytes(b->plan.peak_bytes),
-           100 * ((double)b->peak_bytes / (double)b->plan.peak_bytes - 1), f->heap_allocations,
+           100 * b->utilization, cli_bytes(b->peak_bytes), cli_bytes(b->plan.peak_bytes), f->heap_allocations,
            f->library_allocations, b->first_step_ms);
 }
 
