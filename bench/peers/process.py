@@ -17,18 +17,26 @@ class Process:
         self.name = name
         self.errors = tempfile.TemporaryFile("w+")
         begin = time.monotonic()
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                        text=True, env=os.environ | environment, start_new_session=True)
+        try:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+                                            text=True, env=os.environ | environment, start_new_session=True)
+        except OSError as e:
+            self.errors.close()
+            raise Failed(f"{name}: cannot be started: {e}") from None
         try:
             self.ready = self.answer()
+            self.start_ms = 1e3 * (time.monotonic() - begin)
+            self.start_peak = self.peak_bytes()
+            with open(f"/proc/{self.process.pid}/clear_refs", "w") as file:
+                file.write("5")
+            self.signal(signal.SIGSTOP)
+        except OSError:
+            failure = self.death("an answer")
+            self.close()
+            raise failure from None
         except BaseException:
             self.close()
             raise
-        self.start_ms = 1e3 * (time.monotonic() - begin)
-        self.start_peak = self.peak_bytes()
-        with open(f"/proc/{self.process.pid}/clear_refs", "w") as file:
-            file.write("5")
-        self.signal(signal.SIGSTOP)
 
     def signal(self, number):
         os.killpg(self.process.pid, number)
@@ -36,21 +44,31 @@ class Process:
     def answer(self):
         line = self.process.stdout.readline()
         try:
-            return json.loads(line)
-        except json.JSONDecodeError:
-            self.process.stdin.close()
-            if not line:
-                self.process.wait()
-            self.errors.seek(0)
-            raise Failed(f"{self.name} ended with {self.process.poll()} and said {line.strip()!r}:\n"
-                         f"{self.errors.read()[-LAST_WORDS:]}") from None
+            figures = json.loads(line)
+        except ValueError:
+            figures = None
+        if not isinstance(figures, dict):
+            raise self.death(repr(line.strip()))
+        return figures
 
-    def status(self, key):
-        with open(f"/proc/{self.process.pid}/status") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith(key + ":"))
+    def death(self, said):
+        """What is known of a process that ended, or that does not keep to the protocol and is ended."""
+        try:
+            self.process.stdin.close()
+            self.process.wait(1)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        code = self.process.poll()
+        self.errors.seek(0)
+        return Failed(f"{self.name} {'goes on' if code is None else f'ended with {code}'} and said {said}:\n"
+                      f"{self.errors.read()[-LAST_WORDS:]}")
 
     def peak_bytes(self):
-        return self.status("VmHWM") * 1024
+        with open(f"/proc/{self.process.pid}/status") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+        raise ProcessLookupError(f"{self.name} has ended")  # and is not waited for
 
     def cpu_s(self):
         with open(f"/proc/{self.process.pid}/stat") as file:
@@ -59,13 +77,16 @@ class Process:
 
     def loop(self, line=""):
         """The figures of one loop: the driver's own, processor time and peak memory."""
-        self.signal(signal.SIGCONT)
-        before = self.cpu_s()
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        figures = self.answer()
-        figures = {"cpu_s": self.cpu_s() - before, "peak_bytes": self.peak_bytes()} | figures
-        self.signal(signal.SIGSTOP)
+        try:
+            self.signal(signal.SIGCONT)
+            before = self.cpu_s()
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+            figures = self.answer()
+            figures = {"cpu_s": self.cpu_s() - before, "peak_bytes": self.peak_bytes()} | figures
+            self.signal(signal.SIGSTOP)
+        except OSError:
+            raise self.death("no figures") from None
         return figures
 
     def close(self):

@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: compare.sh TREADLE
 # bench/compare: every workload's file is read; an invented peer gives the ratio that it must, and no ratio where its
-# losses or its result are others.
+# losses or its result are others. What is wrong is said in one message, and no child outlives the command.
 . "$(dirname "$0")/common"
 root=$here/..
 python3 -c 'import yaml' 2> /dev/null || skip "no python3 with PyYAML"
@@ -66,6 +66,95 @@ done
 prints "the results differ"
 compare 0 "[1]" --peers none && fail "an unknown peer is refused"
 prints "no peer none"
+
+# What is wrong with the words, the workload or a process is said in one message, and is no traceback.
+refused() {
+    what=$1 expected=$2
+    shift 2
+    "$work/bench/compare" "$@" --treadle "$treadle" > "$work/out" 2>&1 && fail "$what: accepted"
+    grep -q Traceback "$work/out" && { cat "$work/out"; fail "$what: a traceback"; }
+    grep -qF -e "$expected" "$work/out" || { cat "$work/out"; fail "$what: expected: $expected"; }
+}
+
+# bad EXPECTED LINE ...: a workload of these lines is refused.
+bad() {
+    said=$1
+    shift
+    printf '%s\n' "$@" > "$work/bad.yml"
+    refused "$*" "$said" "$work/bad.yml"
+}
+
+python=$(command -v python3)
+refused "no workload of the name" "no workload" nope
+refused "words only" "expected a workload" a=1
+refused "no pairs" "--pairs: expected 1 or more" "$work/w.yml" --pairs 0
+refused "no environment's name" "--python: expected ENVIRONMENT=PATH" "$work/w.yml" --python played
+refused "no interpreter" "played: cannot be started" "$work/w.yml" --python "played=$work/nope"
+refused "a silent peer" "played ended with 0 and said ''" "$work/w.yml" --python played=true
+refused "no place for the JSON" "No such file or directory" "$work/w.yml" --json "$work/nope/file"
+(treadle=$work/nope; refused "no treadle" "name it with --treadle" "$work/w.yml") || exit 1
+(treadle=/bin/true; refused "another program" "--version: expected treadle's" "$work/w.yml") || exit 1
+bad "expected a map of title" ""
+bad "expected a workload in YAML" "title: [1"
+bad "peers is missing" "title: x" "task: play"
+bad "peers: expected a map" "title: x" "task: play" "peers: [played]"
+bad "at_least: expected a number" "title: x" "task: play" "peers: {played: fast}"
+bad "steps: expected a whole number from 1" "title: x" "task: play" "steps: 0" "peers: {played: 1}"
+bad "FAILED: treadle config ended with 1" "title: x" "task: play" "config: nope.yml" "peers: {played: 1}"
+
+# A peer that ends in a loop, and one that answers what is no map of figures.
+printf '%s\n' "title: x" "task: die" "peers: {played: 1}" > "$work/die.yml"
+cp "$work/bench/peers/play_treadle.py" "$work/bench/peers/die_treadle.py"
+for loop in 'os._exit(3)' '5'; do
+    cat > "$work/bench/peers/die_played.py" << END
+import driver, os
+
+driver.serve(lambda spec: (lambda line: $loop, {"losses": [3.0]}))
+END
+    refused "a peer whose loop is $loop" "FAILED: played" "$work/die.yml" --python "played=$python"
+done
+
+# A signal that ends bench/compare ends its children, even those that stand still.
+cat > "$work/bench/peers/die_played.py" << END
+import driver, os, time
+
+
+def loop(line):
+    with open("$work/new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename("$work/new", "$work/pid")
+    time.sleep(600)
+
+
+driver.serve(lambda spec: (loop, {"losses": [3.0]}))
+END
+"$work/bench/compare" "$work/die.yml" --treadle "$treadle" --python "played=$python" > "$work/out" 2>&1 &
+compare=$!
+waited=0
+until [ -e "$work/pid" ]; do
+    waited=$((waited + 1))
+    [ $waited -lt 300 ] || fail "the peer has not started"
+    sleep 0.1
+done
+peer=$(cat "$work/pid")
+kill -s TERM "$compare"
+wait "$compare" && fail "SIGTERM: success"
+waited=0
+while grep -q '^State:[^Z]*$' "/proc/$peer/status" 2> /dev/null; do
+    waited=$((waited + 1))
+    [ $waited -lt 300 ] || fail "SIGTERM: the peer is still there"
+    sleep 0.1
+done
+grep -q Traceback "$work/out" && fail "SIGTERM: a traceback"
+
+# bench/plot names the line that it cannot read.
+for line in garbage '[]' '{}' '{"commit": 1, "workload": "a", "share": 0.5}' \
+    '{"commit": "a", "workload": [], "share": 0.5}' '{"commit": "a", "workload": "b", "share": NaN}' \
+    '{"commit": "a", "workload": "b", "share": 1e300}'; do
+    printf '{"commit": "a", "workload": "b", "share": 0.5}\n%s\n' "$line" > "$work/history.jsonl"
+    "$root/bench/plot" "$work/history.jsonl" "$work/history.svg" > "$work/out" 2>&1 && fail "bench/plot: $line"
+    grep -q "line 2: expected an object" "$work/out" || { cat "$work/out"; fail "bench/plot: $line: no line named"; }
+done
 
 # Each workload's file, as the script itself reads it.
 python3 - "$work/bench" << 'END' || fail "bench/workloads"
