@@ -43,7 +43,8 @@ static trd_status get_amount(trd__json object, const char *key, double *amount)
     const double most = 1e30;
     TRD_TRY(trd__json_get_f64(object, key, amount));
     if (*amount >= 0 && *amount <= most) return TRD_OK;
-    return trd__json_fail(trd__json_find(object, key), TRD_CORRUPT, "expected 0 to %g, found %g", most, *amount);
+    return trd__json_fail(trd__json_find(object, key), TRD_CORRUPT, "expected 0 to %g, found %g", most,
+                          *amount);
 }
 
 static trd_status read_event(trd__json json, event *e)
