@@ -362,7 +362,7 @@ const cli_command cli_command_generate = {
         "  --top-p F          draw from the most likely tokens that together reach F; 1: all\n"
         "  --seed N           of the draws; the same seed gives the same text\n"
         "  --dtype NAME       float32 (the default) or bfloat16: weights, cache and compute\n"
-        "  --threads N        0: OMP_NUM_THREADS, or every processor\n"
+        "  --threads N        0: OMP_NUM_THREADS, or one a core\n"
         "  --json             one JSON object as the last line: ids, text, prompt_ids, finish,\n"
         "                     tokens_per_second; several prompts are a list \"results\"",
     .run = run};

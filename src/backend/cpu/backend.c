@@ -1,5 +1,7 @@
 /* The CPU backend's table: joins sets, compile and the executor behind backend.h. One thread dispatches; sets
  * and executables remember the newest ticket that touches them, so waiting is for exactly that work. */
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +9,7 @@
 #include "backend/entries.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/memory.h"
 #include "base/pool.h"
 
@@ -22,31 +25,41 @@ static trd__cpu_backend *of(trd__backend *backend)
     return (trd__cpu_backend *)backend;
 }
 
+static const char *const isa_names[] = {
+    [TRD__ISA_BASELINE] = "baseline", [TRD__ISA_AVX2] = "avx2", [TRD__ISA_AVX512] = "avx512"};
+
 static trd_status choose_isa(const char *name, trd__isa *isa)
 {
-    static const char *const names[] = {
-        [TRD__ISA_BASELINE] = "baseline", [TRD__ISA_AVX2] = "avx2", [TRD__ISA_AVX512] = "avx512"};
     trd__isa best = trd__cpu_detect();
     if (!name) name = getenv("TRD_CPU_ISA");
     *isa = best;
     if (!name || !*name) return TRD_OK;
-    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
-        if (strcmp(name, names[i]) != 0) continue;
+    for (int i = 0; i < (int)(sizeof isa_names / sizeof *isa_names); i++) {
+        if (strcmp(name, isa_names[i]) != 0) continue;
         if (i > (int)best)
             return trd__fail(TRD_UNSUPPORTED, "cpu_isa: this processor has no %s, its best is %s", name,
-                             names[best]);
+                             isa_names[best]);
         *isa = (trd__isa)i;
         return TRD_OK;
     }
     return trd__fail(TRD_INVALID_ARGUMENT, "cpu_isa: expected baseline, avx2 or avx512, found \"%s\"", name);
 }
 
-static int choose_threads(int threads)
+static int choose_threads(int threads, const trd__machine *machine)
 {
     if (threads > 0) return threads;
     const char *text = getenv("OMP_NUM_THREADS");
     long wanted = text ? strtol(text, NULL, 10) : 0;
-    return wanted > 0 && wanted <= 1024 ? (int)wanted : trd__processor_count();
+    return wanted > 0 && wanted <= 1024 ? (int)wanted : machine->workers;
+}
+
+static void describe(const trd__cpu_backend *cpu, const trd__machine *m)
+{
+    char quota[48] = "no quota";
+    if (m->quota < INT_MAX) snprintf(quota, sizeof quota, "a quota of %d", m->quota);
+    trd__log(&cpu->log, TRD_LOG_INFO,
+             "backend cpu: %d threads, %s; this machine: %d processors, %d cores (%d fast), %s",
+             cpu->info.workers, isa_names[cpu->info.isa], m->processors, m->cores, m->fast_cores, quota);
 }
 
 extern const trd__backend_table trd__backend_cpu;
@@ -81,13 +94,15 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
     if (options->compile_flags)
         trd__log(&cpu->log, TRD_LOG_WARNING, "backend cpu has no compiler: the flags \"%s\" do nothing",
                  options->compile_flags);
-    cpu->info = (trd__cpu_info){.isa = isa, .workers = choose_threads(options->threads)};
+    trd__machine machine = trd__machine_read("", NULL);
+    cpu->info = (trd__cpu_info){.isa = isa, .workers = choose_threads(options->threads, &machine)};
     cpu->recorder = options->recorder;
     trd_status status = trd__executor_create(cpu->info.workers, cpu->recorder, &cpu->executor);
     if (status) {
         backend_free(&cpu->base);
         return status;
     }
+    describe(cpu, &machine);
     *backend = &cpu->base;
     return TRD_OK;
 }
