@@ -57,7 +57,7 @@ assert [s["peer"]["value"] for s in result["samples"]] == [8, 4, 12], result
 END
 
 compare 0.00005 "[1]" || fail "losses within the tolerance"
-for other in "0.001 [1]" "0 [2]"; do
+for other in "0.001 [1]" ".nan [1]" "0 [2]"; do
     # shellcheck disable=SC2086
     compare $other && fail "other results are refused: $other"
     prints "FAILED: played: "
