@@ -144,6 +144,7 @@ static void run_block(const trd__gemm *g, const trd__row_math *math, trd__gemm_t
     int64_t out_ld = direct ? g->ldc : t.columns, step = PANEL_K;
     if (g->a_dtype == TRD_F32 && g->b_dtype == TRD_F32) step = g->k;
     int64_t k = 0, rows = g->stable_rows ? TRD__GEMM_STABLE_ROWS : t.rows;
+    /* Asked once, of whole rows and depth: a shorter last call must not add in another order. */
     bool small = trd__is_small_product(g->transpose_a, g->transpose_b, rows, t.columns, smaller(step, g->k));
     do { /* once even when k is 0, so that C is defined */
         int64_t depth = smaller(step, g->k - k), lda = g->lda, ldb = g->ldb;
