@@ -1,5 +1,6 @@
 /* The streaming product of few rows against the plain kernel, and its promise that a row's bits do not depend
- * on the rows beside it. */
+ * on the rows beside it: not even where one row alone is so small a product that another kernel takes it. */
+#include "backend/cpu/row_math.h"
 #include "backend/cpu/stream_math.h"
 #include "backend/kernels.h"
 #include "support/normal.h"
@@ -44,9 +45,13 @@ static void rows_are_independent(void **state)
     for (int isa = TRD__ISA_BASELINE; isa <= (int)trd__cpu_detect(); isa++)
         for (int rows = 1; rows <= TRD__STREAM_ROWS; rows++) {
             const trd__stream_math *math = trd__stream_math_for((trd__isa)isa);
+            const trd__row_math *small = trd__row_math_for((trd__isa)isa);
             math->f32(x, rows, weight, K, all);
             for (int r = 0; r < rows; r++) {
                 math->f32(x + r * K, 1, weight, K, alone);
+                assert_memory_equal(alone, all + r * TRD__STREAM_COLUMNS, sizeof alone);
+                small->product(false, true, 1, TRD__STREAM_COLUMNS, K, 1.0f, x + r * K, K, weight, K, 0.0f,
+                               alone, TRD__STREAM_COLUMNS);
                 assert_memory_equal(alone, all + r * TRD__STREAM_COLUMNS, sizeof alone);
             }
         }

@@ -6,7 +6,8 @@
  * is summed along k, lane by lane, and the lanes are then added crosswise into one vector of results.
  *
  * Invariant: the bits of an element of C depend on its row of A and its column of B alone, whatever other
- * rows and columns there are. */
+ * rows and columns there are. Where B is stored (n, k) they are also those of stream_math_body.h, which takes
+ * over where more rows make the product large: both add in the same order. */
 #include <stdbool.h>
 
 #include "backend/cpu/simd.h"
