@@ -1,8 +1,6 @@
 /* treadle bench checkpoint: the rate at which the state is saved, to the durable end, and restored from a
  * warm cache, checksums included. Every round is another step's checkpoint of the same parameters.
  * Invariant: what it writes lies in a folder of its own, which is removed. */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"

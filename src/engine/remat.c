@@ -4,10 +4,8 @@
  * traced, compiled for its report alone and dropped. Invariant: what a run holds by the plan never exceeds
  * the limit, whatever the policy. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 
-#include "base/log.h"
 #include "base/memory.h"
 #include "engine/internal.h"
 #include "graph/passes.h"
