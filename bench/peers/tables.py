@@ -65,7 +65,8 @@ def markdown(report):
         if w["memory_gb"]:
             peaks = [s["treadle"].get("peak_bytes", 0) for r in w["results"] for s in r.get("samples", [])]
             peaks += [r["treadle_peak_bytes"] for r in w["results"] if "treadle_peak_bytes" in r]
-            lines += [f"Treadle's peak memory: {gigabytes(peaks)}, wanted at most {w['memory_gb']} GB.", ""]
+            held = "held" if max(peaks, default=0) <= 1e9 * w["memory_gb"] else "exceeded"
+            lines += [f"Treadle's peak memory: {gigabytes(peaks)}, wanted at most {w['memory_gb']} GB: {held}.", ""]
         lines += [f"Treadle ran `{w['treadle']}`.", ""]
     m = report["machine"]
     lines += [f"{m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, {m['kernel']}; {report['date']}.",

@@ -142,6 +142,18 @@ void trd__pool_run(trd__pool *pool, trd__pool_task task, void *context)
     pthread_mutex_unlock(&pool->mutex);
 }
 
+void trd__pool_once(int workers, size_t bytes, trd__pool_task task, void *context)
+{
+    enum { MOST_WORKERS = 8, LEAST_BYTES = 1 << 22 };
+    if (workers > MOST_WORKERS) workers = MOST_WORKERS;
+    trd__pool *pool = NULL;
+    if (bytes >= LEAST_BYTES && workers > 1 && trd__pool_create(workers, &pool) == TRD_OK)
+        trd__pool_run(pool, task, context);
+    else
+        task(context, 0, 1);
+    trd__pool_free(pool);
+}
+
 int trd__processor_count(void)
 {
     cpu_set_t set;

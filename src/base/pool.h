@@ -20,6 +20,10 @@ int trd__pool_workers(const trd__pool *pool);
 /* Runs task on all workers and returns when every one is done. One caller at a time. */
 void trd__pool_run(trd__pool *pool, trd__pool_task task, void *context);
 
+/* Runs one task over so many bytes of memory on threads made for it: no more than `workers` or than the
+ * memory has use for, and the caller alone where the bytes are few or the system refuses a thread. */
+void trd__pool_once(int workers, size_t bytes, trd__pool_task task, void *context);
+
 /* Processors this process may use (its affinity mask), at least 1. */
 int trd__processor_count(void);
 

@@ -9,11 +9,6 @@
 #include "base/checksum.h"
 #include "base/pool.h"
 
-enum {
-    MOST_WORKERS = 8,     /* the memory gives no more */
-    LEAST_BYTES = 1 << 22 /* for which threads are started */
-};
-
 typedef struct work {
     trd__summed **order;
     size_t count;
@@ -49,13 +44,7 @@ trd_status trd__sums(trd__summed *items, size_t count, trd_status (*first_task)(
     }
     qsort((void *)order, count, sizeof *order, by_size);
     work w = {.order = order, .count = count, .first_task = first_task, .context = context};
-    int processors = trd__processor_count(), workers = processors < MOST_WORKERS ? processors : MOST_WORKERS;
-    trd__pool *pool = NULL;
-    if (bytes >= LEAST_BYTES && workers > 1 && trd__pool_create(workers, &pool) == TRD_OK)
-        trd__pool_run(pool, run, &w);
-    else
-        run(&w, 0, 1);
-    trd__pool_free(pool);
+    trd__pool_once(trd__processor_count(), bytes, run, &w);
     trd__free((void *)order);
     return w.status;
 }

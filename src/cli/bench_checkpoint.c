@@ -167,7 +167,8 @@ static trd_status run_rounds(checkpoint_bench *b)
 
 int cli_bench_checkpoint(int argc, char **argv)
 {
-    checkpoint_bench b = {.rounds = 3};
+    enum { ROUNDS = 3 };
+    checkpoint_bench b = {.rounds = 0};
     const cli_option options[] = {
         {.name = "--json", .kind = CLI_FLAG, .target = &b.json},
         {.name = "--lines", .kind = CLI_FLAG, .target = &b.lines},
@@ -176,6 +177,9 @@ int cli_bench_checkpoint(int argc, char **argv)
     int words, code = cli_parse(&cli_command_bench, options, argc, argv, &words);
     if (code) return code;
     if (!words) return cli_usage_error(&cli_command_bench, "checkpoint: needs a config file");
+    if (b.lines && (b.rounds || b.json))
+        return cli_usage_error(&cli_command_bench, "checkpoint: --lines takes neither --rounds nor --json");
+    if (!b.rounds) b.rounds = ROUNDS;
     trd_status status = start(&b, words, argv);
     if (!status) status = run_rounds(&b);
     if (status) code = cli_fail();

@@ -122,7 +122,7 @@ static void put_profile(trd__json_writer *w, const char *path, const cli_profile
     trd__json_put_f64(w, "device_busy_share", busy_share(p));
     trd__json_put_f64(w, "device_busy_ms", p->busy_us / 1e3);
     put_rows(w, "programs", "fingerprint", p, &p->programs);
-    put_rows(w, "costliest_ops", "kernel", p, &p->ops);
+    put_rows(w, "ops", "kernel", p, &p->ops);
 }
 
 static trd_status print_json(const char *path, const cli_profile *p, const char *other,

@@ -36,7 +36,7 @@ expect 0 profile "$run/profile/trace-00000008.json"
 prints "4 micro-steps in 1 trace,"
 expect 0 profile "$run" --json
 tail -n 1 "$work/out" | grep -q '^{"run": ".*"device_busy_share": 0\.' || fail "profile --json"
-prints '"costliest_ops": [{"name": "'
+prints '"ops": [{"name": "'
 
 # A run without a profile has the same parameters; another program is told from the same one.
 expect 0 train "$work/config.yml" run_name=plain profiler=

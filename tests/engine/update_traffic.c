@@ -137,6 +137,17 @@ static void bytes_match_the_formula(void **state)
     }
 }
 
+/* The passes in the formula are fewer than the parameters: matrices of a layer lie behind one another. */
+static void like_parameters_share_passes(void **state)
+{
+    (void)state;
+    trd_engine_options o = test_adamw();
+    o.optimizer.type = "sgd";
+    trd_engine *engine = test_engine(&o);
+    assert_in_range(passes_of(update_of(engine)), 1, engine->trainable_count / 2);
+    OK(trd_engine_close(engine));
+}
+
 /* A frozen parameter moves nothing. */
 static void frozen_parameters_move_no_bytes(void **state)
 {
@@ -227,7 +238,8 @@ static void steps_add_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_match_the_formula), cmocka_unit_test(frozen_parameters_move_no_bytes),
-        cmocka_unit_test(the_norm_is_reduced_once), cmocka_unit_test(steps_add_up)};
+        cmocka_unit_test(bytes_match_the_formula), cmocka_unit_test(like_parameters_share_passes),
+        cmocka_unit_test(frozen_parameters_move_no_bytes), cmocka_unit_test(the_norm_is_reduced_once),
+        cmocka_unit_test(steps_add_up)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

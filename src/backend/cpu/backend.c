@@ -13,13 +13,6 @@
 #include "base/memory.h"
 #include "base/pool.h"
 
-/* Of copies between the host and a set. */
-enum {
-    MOST_COPIERS = 8,       /* the memory gives no more */
-    LEAST_COPIED = 1 << 22, /* bytes for which threads are started */
-    COPIED_TOGETHER = 1 << 12
-};
-
 static trd__cpu_backend *of(trd__backend *backend)
 {
     return (trd__cpu_backend *)backend;
@@ -174,9 +167,10 @@ typedef struct copying {
 
 static void copy_part(void *context, int worker, int workers)
 {
+    enum { PAGE = 1 << 12 };
     const copying *c = context;
     int64_t begin, end;
-    trd__partition(worker, workers, (int64_t)c->bytes, COPIED_TOGETHER, &begin, &end);
+    trd__partition(worker, workers, (int64_t)c->bytes, PAGE, &begin, &end);
     if (end > begin) memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
 }
 
@@ -184,13 +178,7 @@ static void copy_part(void *context, int worker, int workers)
 static void copy(const trd__cpu_backend *cpu, void *to, const void *from, size_t bytes)
 {
     copying c = {to, from, bytes};
-    int workers = cpu->info.workers < MOST_COPIERS ? cpu->info.workers : MOST_COPIERS;
-    trd__pool *pool = NULL;
-    if (bytes >= LEAST_COPIED && workers > 1 && trd__pool_create(workers, &pool) == TRD_OK)
-        trd__pool_run(pool, copy_part, &c);
-    else
-        copy_part(&c, 0, 1);
-    trd__pool_free(pool);
+    trd__pool_once(cpu->info.workers, bytes, copy_part, &c);
 }
 
 static trd_status set_write(trd__backend *backend, trd__set *base, int entry, const void *data)

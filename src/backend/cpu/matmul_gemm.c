@@ -85,5 +85,7 @@ static void run(const trd__cpu_call *call, int phase)
     }
 }
 
+/* The same kernel in two places of the list: small products stand before the stream of a weight's rows, and
+ * all that is left after it. */
 const trd__cpu_kernel trd__matmul_small = {.name = "small", .refuse = refuse_large, .plan = plan, .run = run};
 const trd__cpu_kernel trd__matmul_gemm = {.name = "gemm", .refuse = refuse, .plan = plan, .run = run};
