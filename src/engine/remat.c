@@ -59,6 +59,7 @@ static void build_ladder(ladder *l, const trd__program *program)
     double intensities[MOST_INTENSITIES];
     int count = trd__remat_intensities(program, intensities, MOST_INTENSITIES, &l->layers);
     if (l->layers < 1) l->layers = 1; /* of one body: no layer is told from another */
+    l->levels[l->level_count++].policy = TRD__REMAT_NONE;
     l->levels[l->level_count++].policy = TRD__REMAT_MINIMAL;
     for (int i = 0; i + 1 < count; i++)
         l->levels[l->level_count++] =
@@ -67,37 +68,55 @@ static void build_ladder(ladder *l, const trd__program *program)
     l->rungs = (l->level_count - 1) * l->layers + 1;
 }
 
-/* At the first rung: what the other rungs are, and the update that comes after a micro-batch. */
-static trd_status begin(ladder *l, const trd__trace *trace, const trd__loss_info *loss)
+/* The update that comes after a micro-batch is what no rung changes either. */
+static trd_status reserve_update(trd_engine *engine, trd__program_kind kind, const trd__loss_info *loss)
 {
     const trd__compiled *update;
-    build_ladder(l, trace->program);
-    if (l->kind == TRD__PROGRAM_TRAIN_STEP || l->engine->visit) return TRD_OK;
-    l->engine->choosing = true;
-    trd_status status = trd__update_get(l->engine, loss->eps, loss->min_denom, &update);
-    l->engine->choosing = false;
+    if (kind == TRD__PROGRAM_TRAIN_STEP || engine->visit) return TRD_OK;
+    engine->choosing = true;
+    trd_status status = trd__update_get(engine, loss->eps, loss->min_denom, &update);
+    engine->choosing = false;
     return status;
 }
 
-/* Whether the program would fit by rung i. */
-static trd_status try(ladder *l, int i, bool *fits)
+static trd_status cannot_fit(const ladder *l, const char *qualifier, uint64_t needed)
+{
+    return trd__fail(TRD_NO_MEMORY,
+                     "remat_policy auto: expected a peak of at most %" PRIu64
+                     " bytes (%s), found that %s%" PRIu64 " bytes are needed, %" PRIu64
+                     " of them state and inputs; %s",
+                     l->limit, l->engine->options.memory_limit_bytes ? "memory_limit_bytes" : "free memory",
+                     qualifier, needed, trd__held_bytes(l->engine, l->family), way_out);
+}
+
+/* Fails where what no rung changes is too much by itself: state, inputs and the programs counted in. */
+static trd_status check_rest(const ladder *l)
+{
+    uint64_t rest = peak_with(l->engine, l->family, &(trd__memory_report){0});
+    return rest <= l->limit ? TRD_OK : cannot_fit(l, "at least ", rest);
+}
+
+static trd_status judge(ladder *l, const trd__program *program, bool *fits)
 {
     const trd__backend_table *table = l->engine->backend->table;
+    trd__executable *executable;
+    TRD_TRY(
+        table->compile(l->engine->backend, program, &(trd__compile_options){.plan_only = true}, &executable));
+    trd__memory_report report = table->memory(executable);
+    uint64_t peak = peak_with(l->engine, l->family, &report);
+    *fits = peak <= l->limit;
+    if (peak < l->least) l->least = peak;
+    table->executable_free(l->engine->backend, executable);
+    return TRD_OK;
+}
+
+/* Whether the program would fit by rung i. */
+static trd_status fits_at(ladder *l, int i, bool *fits)
+{
     trd__trace trace;
     trd__compiled traced = {.rule = rung(l, i)};
-    trd__executable *executable = NULL;
     trd_status status = trd__program_trace(l->engine, l->family, l->kind, &trace, &traced);
-    if (status == TRD_OK && l->level_count == 1) status = begin(l, &trace, &traced.loss);
-    if (status == TRD_OK)
-        status = table->compile(l->engine->backend, trace.program, &(trd__compile_options){.plan_only = true},
-                                &executable);
-    if (status == TRD_OK) {
-        trd__memory_report report = table->memory(executable);
-        uint64_t peak = peak_with(l->engine, l->family, &report);
-        *fits = peak <= l->limit;
-        if (peak < l->least) l->least = peak;
-        table->executable_free(l->engine->backend, executable);
-    }
+    if (status == TRD_OK) status = judge(l, trace.program, fits);
     trd__program_free(trace.program);
     return status;
 }
@@ -108,7 +127,7 @@ static trd_status bisect(ladder *l, int below, int *above)
     while (*above - below > 1) {
         int middle = below + (*above - below) / 2;
         bool fits = false;
-        TRD_TRY(try(l, middle, &fits));
+        TRD_TRY(fits_at(l, middle, &fits));
         if (fits)
             *above = middle;
         else
@@ -117,19 +136,28 @@ static trd_status bisect(ladder *l, int below, int *above)
     return TRD_OK;
 }
 
-/* Where the last rung is too much, one before it may still hold less: its copies have a peak of their own. */
-static trd_status search_all(ladder *l, int *chosen)
+/* Where the last rung is too much, one before it may still hold less: its copies have a peak of their own.
+ * Only whole levels are tried, as each try is a compilation; below the first that fits comes a bisection. */
+static trd_status search_levels(ladder *l, int *chosen)
 {
     bool fits = false;
     int i = 0;
-    while (!fits && i + 1 < l->rungs - 1) TRD_TRY(try(l, ++i, &fits));
+    while (!fits && i + l->layers < l->rungs - 1) {
+        i += l->layers;
+        TRD_TRY(fits_at(l, i, &fits));
+    }
+    if (!fits) return cannot_fit(l, "", l->least);
     *chosen = i;
-    if (fits) return TRD_OK;
-    return trd__fail(TRD_NO_MEMORY,
-                     "remat_policy auto: expected a peak of at most %" PRIu64 " bytes (%s), found that the "
-                     "smallest possible is %" PRIu64 " bytes, %" PRIu64 " of them state and inputs; %s",
-                     l->limit, l->engine->options.memory_limit_bytes ? "memory_limit_bytes" : "free memory",
-                     l->least, trd__held_bytes(l->engine, l->family), way_out);
+    return bisect(l, i - l->layers, chosen);
+}
+
+/* The first rung that fits, where rung 0 does not. */
+static trd_status search(ladder *l, int *chosen)
+{
+    bool fits = false;
+    *chosen = l->rungs - 1;
+    TRD_TRY(fits_at(l, *chosen, &fits));
+    return fits ? bisect(l, 0, chosen) : search_levels(l, chosen);
 }
 
 /* What no rule makes smaller comes first: a run must not find out at its first evaluation that it holds too
@@ -145,18 +173,24 @@ static trd_status reserve_others(trd_engine *engine, trd__family *family)
     return status;
 }
 
+/* Rung 0 is traced first: the others, and the update, are known from its program. */
 static trd_status climb(ladder *l, trd__remat_rule *rule)
 {
     bool fits = false;
     int chosen = 0;
-    TRD_TRY(try(l, chosen, &fits));
-    if (!fits) {
-        chosen = l->rungs - 1;
-        TRD_TRY(try(l, chosen, &fits));
-        TRD_TRY(fits ? bisect(l, 0, &chosen) : search_all(l, &chosen));
+    trd__trace trace;
+    trd__compiled traced = {.rule = trd__remat_everywhere(TRD__REMAT_NONE)};
+    trd_status status = trd__program_trace(l->engine, l->family, l->kind, &trace, &traced);
+    if (status == TRD_OK) {
+        build_ladder(l, trace.program);
+        status = reserve_update(l->engine, l->kind, &traced.loss);
     }
-    *rule = rung(l, chosen);
-    return TRD_OK;
+    if (status == TRD_OK) status = check_rest(l);
+    if (status == TRD_OK) status = judge(l, trace.program, &fits);
+    trd__program_free(trace.program);
+    if (status == TRD_OK && !fits) status = search(l, &chosen);
+    if (status == TRD_OK) *rule = rung(l, chosen);
+    return status;
 }
 
 trd_status trd__remat_choose(trd_engine *engine, trd__family *family, trd__program_kind kind,
@@ -176,15 +210,7 @@ trd_status trd__remat_choose(trd_engine *engine, trd__family *family, trd__progr
         return trd__fail(TRD_UNSUPPORTED,
                          "remat_policy auto: expected one device, found a mesh, whose plan is "
                          "not known before it is compiled; choose none, minimal or full");
-    ladder l = {.engine = engine,
-                .family = family,
-                .kind = kind,
-                .levels = {{.policy = TRD__REMAT_NONE}},
-                .level_count = 1,
-                .layers = 1,
-                .rungs = 1,
-                .limit = limit_of(o),
-                .least = UINT64_MAX};
+    ladder l = {.engine = engine, .family = family, .kind = kind, .limit = limit_of(o), .least = UINT64_MAX};
     return climb(&l, rule);
 }
 
@@ -192,11 +218,12 @@ trd_status trd__remat_admit(trd_engine *engine, const trd__family *family, const
 {
     const trd__memory_report *memory = &compiled->memory;
     uint64_t limit = engine->options.memory_limit_bytes, peak = peak_with(engine, family, memory);
+    const char *cheaper = engine->options.remat_policy == TRD_REMAT_AUTO ? "" : "use remat_policy auto, ";
     if (limit && peak > limit && !engine->choosing)
         return trd__fail(TRD_NO_MEMORY,
                          "memory_limit_bytes: expected a peak of at most %" PRIu64 " bytes, found %" PRIu64
-                         "; use remat_policy auto, %s",
-                         limit, peak, way_out);
+                         "; %s%s",
+                         limit, peak, cheaper, way_out);
     if (memory->arena_bytes > engine->largest.arena_bytes) engine->largest.arena_bytes = memory->arena_bytes;
     if (memory->scratch_bytes > engine->largest.scratch_bytes)
         engine->largest.scratch_bytes = memory->scratch_bytes;

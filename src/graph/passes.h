@@ -23,7 +23,8 @@ trd_status trd__fuse_accumulate(trd__program *program);
 trd_status trd__remat(trd__program *program, trd__remat_rule rule);
 trd__remat_rule trd__remat_everywhere(trd__remat_policy policy);
 /* What a rule may tell apart in a differentiated program, its bodies included: the intensities of forward
- * products, ascending, at most capacity of them (the count is returned), and how many layers end in it. */
+ * products, ascending (where there are more than capacity, the smallest; the count is returned), and how many
+ * layers end in it. */
 int trd__remat_intensities(const trd__program *program, double *intensities, int capacity, int *layers);
 /* The same for what will be repeated: forward values that later nodes then still read are kept for each
  * iteration. A body of the graph is left alone by both: it was split when it was differentiated. */

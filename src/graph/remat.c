@@ -222,13 +222,15 @@ typedef struct found {
     int count, capacity, layers;
 } found;
 
+/* Keeps them ascending; where there is no more room, the largest goes. */
 static void note_intensity(found *f, double value)
 {
     int at = 0;
     while (at < f->count && f->intensities[at] < value) at++;
     if (at < f->count && f->intensities[at] <= value) return; /* is there */
-    if (f->count == f->capacity) return;
-    for (int i = f->count++; i > at; i--) f->intensities[i] = f->intensities[i - 1];
+    if (at == f->capacity) return;
+    if (f->count < f->capacity) f->count++;
+    for (int i = f->count - 1; i > at; i--) f->intensities[i] = f->intensities[i - 1];
     f->intensities[at] = value;
 }
 

@@ -147,13 +147,38 @@ static void cse_does_not_undo_it(void **state)
     trd__program_free(p);
 }
 
+/* Products over 12, 4 and 8 columns: where there is no room for all of them, the cheapest are told. */
+static void intensities_are_the_smallest(void **state)
+{
+    (void)state;
+    trd__program *p = fixture_program();
+    trd_builder *b = p->builder;
+    trd_value x = fixture_input(p, 0), sum = x;
+    const trd_value wide = trd_concat(b, (trd_value[]){x, x}, 2, 1);
+    const trd_value wider = trd_concat(b, (trd_value[]){wide, x}, 2, 1);
+    sum = trd_add(b, sum, trd_matmul(b, wider, wider, false, true, TRD_F32));
+    sum = trd_add(b, sum, trd_matmul(b, x, x, false, false, TRD_F32));
+    sum = trd_add(b, sum, trd_matmul(b, wide, wide, false, true, TRD_F32));
+    sum = trd_layer_boundary(b, sum);
+    trd__gradient g = {.of = x, .accumulator = fixture_input(p, 4)};
+    assert_int_equal(trd__autodiff(b, trd_sum_all(b, sum), &g, 1), TRD_OK);
+    double all[4], few[2]; /* room for more, and for less, than there are */
+    int layers = 0;
+    assert_int_equal(trd__remat_intensities(p, all, 4, &layers), 3);
+    assert_int_equal(layers, 1);
+    assert_true(all[0] < all[1] && all[1] < all[2]);
+    assert_int_equal(trd__remat_intensities(p, few, 2, &layers), 2);
+    assert_memory_equal(few, all, sizeof few);
+    trd__program_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(none_recomputes_no_product),   cmocka_unit_test(minimal_keeps_products),
         cmocka_unit_test(full_recomputes_a_layer_once), cmocka_unit_test(copies_come_just_before_their_use),
         cmocka_unit_test(memory_falls_with_the_policy), cmocka_unit_test(flops_are_the_models),
-        cmocka_unit_test(cse_does_not_undo_it),
+        cmocka_unit_test(cse_does_not_undo_it),         cmocka_unit_test(intensities_are_the_smallest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
