@@ -159,6 +159,8 @@ static trd_status entry_range(const trd__cpu_set *set, int entry, size_t *bytes)
     return TRD_OK;
 }
 
+enum { PAGE = 1 << 12 }; /* bytes of a copy that stay together */
+
 typedef struct copying {
     char *to;
     const char *from;
@@ -167,17 +169,21 @@ typedef struct copying {
 
 static void copy_part(void *context, int worker, int workers)
 {
-    enum { PAGE = 1 << 12 };
     const copying *c = context;
     int64_t begin, end;
     trd__partition(worker, workers, (int64_t)c->bytes, PAGE, &begin, &end);
     if (end > begin) memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
 }
 
-/* One thread's copy is far from what the memory gives. The executor's threads may be busy with other sets. */
+/* One thread's copy is far from what the memory gives; a payload's, which every micro-batch makes, is over
+ * before that counts. The executor's threads may be busy with other sets. */
 static void copy(const trd__cpu_backend *cpu, void *to, const void *from, size_t bytes)
 {
     copying c = {to, from, bytes};
+    if (bytes <= PAGE) {
+        memcpy(to, from, bytes);
+        return;
+    }
     trd__pool_once(cpu->info.workers, bytes, copy_part, &c);
 }
 
