@@ -24,7 +24,7 @@ static void print_plan(const trd_plan *p)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].bytes) printf("  %-20s %12s\n", rows[i].name, cli_bytes(rows[i].bytes));
     if (p->compiled && p->flops_per_step > 0)
-        printf("computed again: %s (+%.2f%% FLOP)\n", p->recomputation,
+        printf("remat: %s (+%.2f%% FLOP computed again)\n", p->recomputation,
                100 * p->recomputed_flops / p->flops_per_step);
     if (!p->compiled)
         puts("activations and temporaries are not among them, as nothing was compiled: that needs "
