@@ -164,6 +164,11 @@ int trd__processor_count(void)
 
 void trd__partition(int worker, int workers, int64_t total, int64_t grain, int64_t *begin, int64_t *end)
 {
+    if (workers == 1) { /* most calls of a small model: no divisions */
+        *begin = 0;
+        *end = total;
+        return;
+    }
     int64_t units = (total + grain - 1) / grain;
     int64_t first = units * worker / workers * grain;
     int64_t last = units * (worker + 1) / workers * grain;

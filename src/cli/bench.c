@@ -133,9 +133,8 @@ static void print_text(const bench *b, const figures *f)
            "rate        %.1f GFLOP/s of the %.1f GFLOP/s that the products alone reach: %.1f%%\n"
            "            (the library with its own threads: %.1f GFLOP/s)\n"
            "host        %.1f us per micro-batch, device busy %.1f%%\n"
-           "memory      %s at the peak, %s of it planned; %.3g allocations of ours a step, %.4g of the "
-           "product "
-           "library\n"
+           "memory      %s at the peak, %s of it planned\n"
+           "allocations %.3g of ours a step, %.4g of the product library\n"
            "first step  %.4g ms after the process started\n",
            f->median_ms, (long long)b->steps, f->p90_ms, f->max_ms, f->tokens_per_s, f->gflops,
            f->peak_gflops, 100 * f->gflops / f->peak_gflops, f->openmp_gflops, b->host_us,
