@@ -25,6 +25,7 @@ static void widen(const trd__bf16 *x, float *y, int64_t n)
 static void narrow(const float *x, trd__bf16 *y, int64_t n)
 {
     int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) vstore2_bf16(y + i, vload(x + i), vload(x + i + LANES));
     for (; i + LANES <= n; i += LANES) vstore_bf16(y + i, vload(x + i));
     for (; i < n; i++) y[i] = trd__f32_to_bf16(x[i]);
 }
@@ -32,6 +33,9 @@ static void narrow(const float *x, trd__bf16 *y, int64_t n)
 static void narrow_add(const float *x, const trd__bf16 *accumulator, trd__bf16 *y, int64_t n)
 {
     int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        vstore2_bf16(y + i, vload_bf16(accumulator + i) + vload(x + i),
+                     vload_bf16(accumulator + i + LANES) + vload(x + i + LANES));
     for (; i + LANES <= n; i += LANES) vstore_bf16(y + i, vload_bf16(accumulator + i) + vload(x + i));
     for (; i < n; i++) y[i] = trd__f32_to_bf16(trd__bf16_to_f32(accumulator[i]) + x[i]);
 }

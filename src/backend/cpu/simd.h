@@ -157,27 +157,68 @@ static inline vf vload_bf16(const uint16_t *p)
 {
     return vwiden(*(const vh_unaligned *)p);
 }
-static inline vh vnarrow(vf x)
+/* The upper halves are the rounded values: a half of the lower bits is a tie unless the last bit kept is odd,
+ * which then stands for more than half. The lower halves are anything. */
+static inline vu vround_halves(vf x)
 {
-    vu bits = (vu)x;
-    vu rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    vu quiet = (bits >> 16) | 0x40u;
-    vu is_nan = (vu)((bits & 0x7fffffffu) > 0x7f800000u);
-    return __builtin_convertvector((rounded & ~is_nan) | (quiet & is_nan), vh);
+    vu bits = (vu)x, rounded = (bits | (bits >> 16 & 1u)) + 0x7fffu;
+#if defined(__AVX512F__)
+    __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+    return (vu)_mm512_mask_or_epi32((__m512i)rounded, nan, (__m512i)bits, _mm512_set1_epi32(0x400000));
+#else
+    vu is_nan = (vu)(x != x);
+    return (rounded & ~is_nan) | ((bits | 0x400000u) & is_nan);
+#endif
+}
+static inline vf vround_bf16(vf x)
+{
+    return (vf)(vround_halves(x) & 0xffff0000u);
 }
 static inline void vstore_bf16(uint16_t *p, vf x)
 {
-    *(vh_unaligned *)p = vnarrow(x);
+    *(vh_unaligned *)p = __builtin_convertvector(vround_halves(x) >> 16, vh);
+}
+
+/* Two neighbouring vectors: as words of 16 bits they are rounded in one go, those of y between those of x. */
+static inline void vstore2_bf16(uint16_t *p, vf x, vf y)
+{
+#if defined(__AVX512BW__)
+    const __mmask32 odd = 0xaaaaaaaa;
+    __m512i high = _mm512_mask_blend_epi16(odd, _mm512_srli_epi32((__m512i)x, 16), (__m512i)y);
+    __m512i low = _mm512_mask_blend_epi16(odd, (__m512i)x, _mm512_slli_epi32((__m512i)y, 16));
+    __m512i one = _mm512_set1_epi16(1), half = _mm512_set1_epi16(INT16_MIN);
+    __m512i beyond = _mm512_or_si512(low, _mm512_and_si512(high, one)); /* half: see vround_halves */
+    high = _mm512_mask_add_epi16(high, _mm512_cmpgt_epu16_mask(beyond, half), high, one);
+    if (__builtin_expect(!_mm512_cmp_ps_mask((__m512)x, (__m512)y, _CMP_UNORD_Q), 1)) {
+        static const uint16_t apart[2 * TRD__LANES] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
+                                                       22, 24, 26, 28, 30, 1,  3,  5,  7,  9,  11,
+                                                       13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+        _mm512_storeu_si512(p, _mm512_permutexvar_epi16(_mm512_loadu_si512(apart), high));
+        return;
+    }
+#endif
+    vstore_bf16(p, x);
+    vstore_bf16(p + LANES, y);
 }
 
 /* Sum and maximum of the lanes, in a fixed order. */
 static inline float vsum(vf x)
 {
-    float sum[LANES];
-    memcpy(sum, &x, sizeof sum);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) sum[i] += sum[i + half];
-    return sum[0];
+#if TRD__LANES == 16
+    typedef float v8 __attribute__((vector_size(32)));
+    v8 half = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+              __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+    vf half = x;
+#endif
+    typedef float v4 __attribute__((vector_size(16)));
+#if TRD__LANES > 4
+    v4 sum =
+        __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
+#else
+    v4 sum = half;
+#endif
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 static inline float vlargest(vf x)
 {
@@ -186,11 +227,10 @@ static inline float vlargest(vf x)
     return largest;
 }
 
-/* e^x to 1 ulp or so: x = n ln 2 + r with |r| <= ln 2 / 2, a Taylor polynomial of degree 7 in r, and 2^n in
- * two factors so that the result overflows to infinity and underflows through the subnormals. */
-static inline vf vexp(vf x)
+/* e^x to 1 ulp or so for -104 <= x <= 89: x = n ln 2 + r with |r| <= ln 2 / 2, a Taylor polynomial of degree
+ * 7 in r, times 2^n so that the result overflows to infinity and underflows through the subnormals. */
+static inline vf vexp_within(vf x)
 {
-    x = vmin(vset(89.0f), vmax(vset(-104.0f), x));
     vf shifted = vfma(x, vset(1.44269504f), vset(12582912.0f)); /* 1.5 * 2^23: rounds to an integer */
     vf n = shifted - 12582912.0f;
     vf r = vfma(n, vset(-0.693359375f), x); /* ln 2 in two parts, the first exact in 9 bits */
@@ -202,14 +242,29 @@ static inline vf vexp(vf x)
     p = vfma(p, r, vset(1.0f / 6.0f));
     p = vfma(p, r, vset(0.5f));
     p = vfma(p * r, r, r) + 1.0f;
+#if defined(__AVX512F__)
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
     vi exponent = (vi)shifted - 0x4b400000; /* the bits of 1.5 * 2^23 */
-    vi half = exponent >> 1;
+    vi half = exponent >> 1;                /* two factors: 2^n itself may be out of range */
     return p * (vf)((half + 127) << 23) * (vf)((exponent - half + 127) << 23);
+#endif
+}
+
+static inline vf vexp(vf x)
+{
+    return vexp_within(vmin(vset(89.0f), vmax(vset(-104.0f), x)));
 }
 
 static inline vf vsigmoid(vf x)
 {
+#if defined(__AVX512F__) /* a division takes as long as all the rest; up to e^88 its inverse is no subnormal */
+    __m512 divisor = (__m512)(1.0f + vexp_within(vmin(vset(88.0f), vmax(vset(-104.0f), -x))));
+    __m512 inverse = _mm512_rcp14_ps(divisor);
+    return (vf)_mm512_fmadd_ps(inverse, _mm512_fnmadd_ps(divisor, inverse, _mm512_set1_ps(1.0f)), inverse);
+#else
     return 1.0f / (1.0f + vexp(-x));
+#endif
 }
 
 #endif

@@ -114,7 +114,8 @@ static void store(const float *in, trd_dtype dtype, void *data, int64_t at, int 
         memcpy((float *)data + at, in, (size_t)n * sizeof *in);
         break;
     case TRD_BF16:
-        for (; i + LANES <= n; i += LANES) vstore_bf16((trd__bf16 *)data + at + i, vload(in + i));
+        for (; i + 2 * LANES <= n; i += 2 * LANES)
+            vstore2_bf16((trd__bf16 *)data + at + i, vload(in + i), vload(in + i + LANES));
         for (; i < n; i++) ((trd__bf16 *)data)[at + i] = trd__f32_to_bf16(in[i]);
         break;
     case TRD_BOOL:
@@ -129,7 +130,7 @@ static void store(const float *in, trd_dtype dtype, void *data, int64_t at, int 
 static void round_to(float *values, trd_dtype dtype, int n)
 {
     if (dtype == TRD_BF16)
-        for (int i = 0; i < n; i += LANES) vstore(values + i, vwiden(vnarrow(vload(values + i))));
+        for (int i = 0; i < n; i += LANES) vstore(values + i, vround_bf16(vload(values + i)));
     else if (dtype == TRD_F16)
         for (int i = 0; i < n; i++) values[i] = trd__f16_to_f32(trd__f32_to_f16(values[i]));
 }
