@@ -166,8 +166,7 @@ static void prefetch(const frame *f, int64_t at, int64_t n)
         const trd__group_load *load = &g->loads[i];
         if (load->kind != TRD__LOAD_FULL) continue;
         size_t bytes = trd_dtype_bytes(load->dtype);
-        const char *from = (const char *)f->call->inputs[load->input] + (size_t)at * bytes;
-        for (size_t k = 0; k < (size_t)n * bytes; k += TRD__CACHE_LINE) __builtin_prefetch(from + k, 0, 2);
+        trd__prefetch((const char *)f->call->inputs[load->input] + (size_t)at * bytes, (size_t)n * bytes);
     }
 }
 

@@ -71,6 +71,13 @@ typedef struct trd__cpu_kernel {
     void (*run)(const trd__cpu_call *call, int phase);
 } trd__cpu_kernel;
 
+/* Asks for memory that is read soon, into the second-level cache. The processor does so by itself within a
+ * page once it has seen a few lines, which short rows and blocks do not wait for. */
+static inline void trd__prefetch(const void *from, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += TRD__CACHE_LINE) __builtin_prefetch((const char *)from + at, 0, 2);
+}
+
 /* One row per op of a family; a family's table ends with a zeroed row. Elementwise ops also have a row in
  * tiles_body.h, which is what the fuser chains. */
 typedef struct trd__cpu_op {

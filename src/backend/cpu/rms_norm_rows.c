@@ -1,17 +1,21 @@
-/* rms_norm and its gradient by rows with the vector loops. A worker takes a run of rows; for the scale's
- * gradient each keeps its own sum, and phase 1 adds the sums in the order of the workers. There may be as
- * many rows as tokens times heads: a few are added in float32, and their sums in float64. */
+/* rms_norm and its gradient by blocks of rows with the vector loops: what a row's sum leads to takes long for
+ * one row, but not for several next to each other. A worker takes a run of rows; for the scale's gradient
+ * each keeps its own sum, and phase 1 adds the sums in the order of the workers. There may be as many rows as
+ * tokens times heads: a few are added in float32, and their sums in float64. */
 #include <math.h>
 
 #include "backend/cpu/rms_norm.h"
 #include "backend/cpu/row_math.h"
 
-enum { ROW_GRAIN = 4, COLUMN_GRAIN = 64, FEW_ROWS = 16, SMALL = 1 << 14 };
+/* Rows of a block: as many as have BLOCK elements, which lie in the L1 cache with what is made of them. */
+enum { ROW_GRAIN = 4, COLUMN_GRAIN = 64, FEW_ROWS = 16, BLOCK = 1 << 11, SMALL = 1 << 14 };
 
 typedef struct rows_plan {
     const trd__row_math *math;
     trd__norm_dims d;
-    int64_t width; /* channels rounded up to whole cache lines */
+    int64_t width;    /* channels rounded up to whole cache lines */
+    int64_t at_once;  /* rows of a block, at most FEW_ROWS */
+    int64_t elements; /* of a block, rounded up like width */
 } rows_plan;
 
 static const char *refuse(const trd_node *n, const trd__cpu_info *info)
@@ -24,29 +28,49 @@ static const char *refuse(const trd_node *n, const trd__cpu_info *info)
     return known ? NULL : "only float32 and bfloat16";
 }
 
+static int64_t whole_lines(int64_t floats)
+{
+    return (floats + 15) / 16 * 16;
+}
+
 static rows_plan *make_plan(const trd_node *n, trd__cpu_plan *plan)
 {
     rows_plan *p = trd__arena_alloc(plan->arena, 1, sizeof *p);
     if (!p) return NULL;
     p->math = trd__row_math_for(plan->info->isa);
     p->d = trd__norm_dims_of(n);
-    p->width = (p->d.channels + 15) / 16 * 16;
+    int64_t fit = BLOCK / (p->d.channels > 0 ? p->d.channels : 1);
+    p->at_once = fit < 1 ? 1 : fit < FEW_ROWS ? fit : FEW_ROWS;
+    p->width = whole_lines(p->d.channels);
+    p->elements = whole_lines(p->at_once * p->d.channels);
     plan->state = p;
     plan->workers = p->d.rows * p->d.channels < SMALL ? 1 : 0;
     return p;
 }
 
-static float inverse_rms(const rows_plan *p, const float *x)
+/* Asks for the rows of the block behind row `row`. */
+static void prefetch_next(const rows_plan *p, const void *x, int64_t row, int64_t end)
 {
-    double mean = (double)p->math->dot(x, x, p->d.channels) / (double)p->d.channels;
-    return (float)(1.0 / sqrt(mean + p->d.eps));
+    int64_t next = row + p->at_once, rows = end - next < p->at_once ? end - next : p->at_once;
+    int64_t bytes = p->d.channels * (int64_t)trd_dtype_bytes(p->d.dtype);
+    if (rows > 0) trd__prefetch((const char *)x + next * bytes, (size_t)(rows * bytes));
+}
+
+/* inverse[r] = 1 / sqrt(mean of the squares of row r + eps) */
+static void inverse_rms(const rows_plan *p, const float *x, int64_t rows, float *inverse)
+{
+    int64_t channels = p->d.channels;
+    for (int64_t r = 0; r < rows; r++)
+        inverse[r] = p->math->dot(x + r * channels, x + r * channels, channels);
+    for (int64_t r = 0; r < rows; r++)
+        inverse[r] = (float)(1.0 / sqrt((double)inverse[r] / (double)channels + p->d.eps));
 }
 
 static trd_status plan_forward(const trd_node *n, trd__cpu_plan *plan)
 {
     rows_plan *p = make_plan(n, plan);
     if (!p) return TRD_NO_MEMORY;
-    plan->worker_bytes = (size_t)(2 * p->width) * sizeof(float);
+    plan->worker_bytes = (size_t)(p->elements + p->width) * sizeof(float);
     plan->in_place[0] = 0 + 1;
     return TRD_OK;
 }
@@ -56,16 +80,20 @@ static void run_forward(const trd__cpu_call *call, int phase)
     (void)phase;
     const rows_plan *p = call->state;
     const trd__norm_dims *d = &p->d;
-    float *wide = call->worker_scratch, *wide_scale = wide + p->width;
+    float *wide = call->worker_scratch, *wide_scale = wide + p->elements, inverse[FEW_ROWS];
     const float *scale = trd__row_read(p->math, d->scale_dtype, call->inputs[1], 0, d->channels, wide_scale);
     int64_t begin, end;
     trd__partition(call->worker, call->workers, d->rows, ROW_GRAIN, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        int64_t at = row * d->channels;
-        const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, d->channels, wide);
+    for (int64_t row = begin; row < end; row += p->at_once) {
+        int64_t rows = end - row < p->at_once ? end - row : p->at_once;
+        int64_t at = row * d->channels, n = rows * d->channels;
+        prefetch_next(p, call->inputs[0], row, end);
+        const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, n, wide);
         float *y = trd__row_target(d->dtype, call->outputs[0], at, wide);
-        p->math->norm(x, scale, inverse_rms(p, x), y, d->channels);
-        trd__row_write(p->math, d->dtype, y, call->outputs[0], at, d->channels);
+        inverse_rms(p, x, rows, inverse);
+        for (int64_t r = 0; r < rows; r++)
+            p->math->norm(x + r * d->channels, scale, inverse[r], y + r * d->channels, d->channels);
+        trd__row_write(p->math, d->dtype, y, call->outputs[0], at, n);
     }
 }
 
@@ -74,7 +102,7 @@ static trd_status plan_backward(const trd_node *n, trd__cpu_plan *plan)
     rows_plan *p = make_plan(n, plan);
     if (!p) return TRD_NO_MEMORY;
     int workers = plan->workers == 1 ? 1 : plan->info->workers;
-    plan->worker_bytes = (size_t)(4 * p->width) * sizeof(float);
+    plan->worker_bytes = (size_t)(2 * p->elements + 2 * p->width) * sizeof(float);
     plan->shared_bytes = (size_t)(workers * p->width) * sizeof(double);
     plan->phases = 2;
     plan->in_place[0] = 2 + 1;
@@ -91,27 +119,47 @@ static void add_few(double *sum, float *few, int64_t n)
     }
 }
 
+/* dx of `rows` neighbouring rows, and their sum for the scale's gradient. dx may be NULL. */
+static void gradient_block(const rows_plan *p, const float *x, const float *scale, const float *dy,
+                           int64_t rows, float *dx, float *d_scale)
+{
+    int64_t channels = p->d.channels;
+    float inverse[FEW_ROWS], shared[FEW_ROWS];
+    inverse_rms(p, x, rows, inverse);
+    for (int64_t r = 0; r < rows; r++)
+        shared[r] = p->math->dot3(dy + r * channels, scale, x + r * channels, channels);
+    for (int64_t r = 0; r < rows; r++)
+        shared[r] = inverse[r] * inverse[r] * inverse[r] * shared[r] / (float)channels;
+    for (int64_t r = 0; r < rows; r++)
+        p->math->norm_gradient(x + r * channels, scale, dy + r * channels, inverse[r], shared[r],
+                               dx ? dx + r * channels : NULL, d_scale, channels);
+}
+
 /* dx of a worker's rows, and its sum for the scale's gradient. */
 static void gradient_rows(const rows_plan *p, const trd__cpu_call *call)
 {
     const trd__norm_dims *d = &p->d;
-    float *wide_x = call->worker_scratch, *wide_dy = wide_x + p->width, *wide_scale = wide_dy + p->width;
-    float *few = wide_scale + p->width;
+    float *wide_x = call->worker_scratch, *wide_dy = wide_x + p->elements;
+    float *wide_scale = wide_dy + p->elements, *few = wide_scale + p->width;
     double *d_scale = (double *)call->shared_scratch + call->worker * p->width;
     const float *scale = trd__row_read(p->math, d->scale_dtype, call->inputs[1], 0, d->channels, wide_scale);
     for (int64_t c = 0; c < d->channels; c++) d_scale[c] = few[c] = 0.0f;
-    int64_t begin, end;
+    int64_t begin, end, added = 0;
     trd__partition(call->worker, call->workers, d->rows, ROW_GRAIN, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        int64_t at = row * d->channels;
-        const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, d->channels, wide_x);
-        const float *dy = trd__row_read(p->math, d->dtype, call->inputs[2], at, d->channels, wide_dy);
-        float r = inverse_rms(p, x);
-        float shared = r * r * r * p->math->dot3(dy, scale, x, d->channels) / (float)d->channels;
+    for (int64_t row = begin; row < end; row += p->at_once) {
+        int64_t rows = end - row < p->at_once ? end - row : p->at_once;
+        int64_t at = row * d->channels, n = rows * d->channels;
+        prefetch_next(p, call->inputs[0], row, end);
+        prefetch_next(p, call->inputs[2], row, end);
+        const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, n, wide_x);
+        const float *dy = trd__row_read(p->math, d->dtype, call->inputs[2], at, n, wide_dy);
         float *dx = call->outputs[0] ? trd__row_target(d->dtype, call->outputs[0], at, wide_dy) : NULL;
-        p->math->norm_gradient(x, scale, dy, r, shared, dx, few, d->channels);
-        if (dx) trd__row_write(p->math, d->dtype, dx, call->outputs[0], at, d->channels);
-        if ((row - begin) % FEW_ROWS == FEW_ROWS - 1 || row == end - 1) add_few(d_scale, few, d->channels);
+        gradient_block(p, x, scale, dy, rows, dx, few);
+        if (dx) trd__row_write(p->math, d->dtype, dx, call->outputs[0], at, n);
+        added += rows;
+        if (added + p->at_once <= FEW_ROWS && row + rows < end) continue;
+        add_few(d_scale, few, d->channels);
+        added = 0;
     }
 }
 

@@ -1,5 +1,5 @@
 /* The rotary rotation by heads with the vector loops: a token's cosines and sines are taken apart once and
- * serve all its heads. */
+ * serve all its heads, which are read and written together. */
 #include "backend/cpu/rope.h"
 #include "backend/cpu/row_math.h"
 
@@ -24,7 +24,7 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     *p = (rows_plan){trd__row_math_for(plan->info->isa), x->dim[0] * x->dim[1], x->dim[2], x->dim[3],
                      trd__type_of(n->inputs[1])->shape.dim[2]};
     plan->state = p;
-    plan->worker_bytes = (size_t)(2 * p->pairs + p->size) * sizeof(float);
+    plan->worker_bytes = (size_t)(2 * p->pairs + p->heads * p->size) * sizeof(float);
     plan->workers = trd__shape_count(x) < SMALL ? 1 : 0;
     plan->in_place[0] = 0 + 1;
     return TRD_OK;
@@ -45,15 +45,15 @@ static void run(const trd__cpu_call *call, int phase)
             cosines[i] = table[2 * i];
             sines[i] = direction * table[2 * i + 1];
         }
-        for (int64_t h = 0; h < p->heads; h++) {
-            int64_t at = (token * p->heads + h) * p->size;
-            const float *x = trd__row_read(p->math, dtype, call->inputs[0], at, p->size, wide);
-            float *y = trd__row_target(dtype, call->outputs[0], at, wide);
+        int64_t at = token * p->heads * p->size, n = p->heads * p->size;
+        const float *x = trd__row_read(p->math, dtype, call->inputs[0], at, n, wide);
+        float *y = trd__row_target(dtype, call->outputs[0], at, wide);
+        for (int64_t h = 0; h < p->heads; h++, x += p->size, y += p->size) {
             p->math->rotate(x, cosines, sines, y, p->pairs);
             if (y != x) /* lanes that are not rotated */
                 memcpy(y + 2 * p->pairs, x + 2 * p->pairs, (size_t)(p->size - 2 * p->pairs) * sizeof *y);
-            trd__row_write(p->math, dtype, y, call->outputs[0], at, p->size);
         }
+        trd__row_write(p->math, dtype, y - n, call->outputs[0], at, n);
     }
 }
 

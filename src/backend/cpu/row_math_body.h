@@ -67,10 +67,10 @@ static float dot(const float *x, const float *y, int64_t n)
 
 static float dot3(const float *x, const float *y, const float *z, int64_t n)
 {
-    vf sum[2] = {{0}, {0}};
+    vf sum[4] = {{0}, {0}, {0}, {0}};
     int64_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES)
-        for (int u = 0; u < 2; u++) {
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int u = 0; u < 4; u++) {
             int64_t at = i + u * LANES;
             sum[u] = vfma(vload(x + at) * vload(y + at), vload(z + at), sum[u]);
         }
@@ -80,7 +80,7 @@ static float dot3(const float *x, const float *y, const float *z, int64_t n)
         sum[1] =
             vfma(vload_n(x + i, rest, 0.0f) * vload_n(y + i, rest, 0.0f), vload_n(z + i, rest, 0.0f), sum[1]);
     }
-    return vsum(sum[0] + sum[1]);
+    return vsum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 static float largest(const float *x, int64_t n)

@@ -258,7 +258,8 @@ static inline vf vexp(vf x)
 
 static inline vf vsigmoid(vf x)
 {
-#if defined(__AVX512F__) /* a division takes as long as all the rest; up to e^88 its inverse is no subnormal */
+#if defined(__AVX512F__) /* a division takes as long as all the rest; up to e^88 its inverse is no subnormal \
+                          */
     __m512 divisor = (__m512)(1.0f + vexp_within(vmin(vset(88.0f), vmax(vset(-104.0f), -x))));
     __m512 inverse = _mm512_rcp14_ps(divisor);
     return (vf)_mm512_fmadd_ps(inverse, _mm512_fnmadd_ps(divisor, inverse, _mm512_set1_ps(1.0f)), inverse);
