@@ -73,7 +73,8 @@ static void packed_rows(void **state)
 {
     (void)state;
     static const shape shapes[] = {{1, 2, 2, 1, 8, 0},   {3, 7, 4, 2, 16, 0},   {2, 70, 3, 3, 24, 0},
-                                   {3, 37, 6, 2, 64, 0}, {1, 1100, 2, 1, 8, 0}, {1, 130, 9, 3, 64, 0}};
+                                   {3, 37, 6, 2, 64, 0}, {1, 1100, 2, 1, 8, 0}, {1, 130, 9, 3, 64, 0},
+                                   {2, 90, 16, 1, 8, 0}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             check_forward(&shapes[i], bf16 ? TRD_BF16 : TRD_F32, i);

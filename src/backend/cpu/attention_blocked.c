@@ -21,10 +21,12 @@ static int64_t smaller(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* The least number of parts that leaves the busiest of the workers at most a tenth above its share. */
+/* The least number of parts of a group's blocks that leaves the busiest of the workers at most a tenth above
+ * its share. */
 static int64_t parts_for(const trd__attention_plan *p, int64_t workers)
 {
-    int64_t groups = p->d.batch * p->d.groups, most = p->items < MAX_PARTS ? p->items : MAX_PARTS;
+    int64_t groups = p->d.batch * p->d.groups;
+    int64_t most = smaller((p->d.queries + p->block_queries - 1) / p->block_queries, MAX_PARTS);
     for (int64_t parts = 1; parts < most; parts++) {
         int64_t units = groups * parts, busiest = (units + workers - 1) / workers;
         if (busiest * workers * 10 <= units * 11) return parts;
@@ -39,13 +41,13 @@ trd__attention_plan *trd__attention_plan_make(const trd_node *n, trd__cpu_plan *
     p->math = trd__row_math_for(plan->info->isa);
     p->d = trd__attention_dims_of(n);
     p->dtype = trd__type_of(n->inputs[0])->dtype;
-    bool decode = p->heads_as_rows = p->d.cached && p->d.queries == 1;
-    p->block_rows = decode ? p->d.group_heads : smaller(p->d.queries, TRD__ATTENTION_ROWS);
-    p->blocks = decode ? 1 : (p->d.queries + p->block_rows - 1) / p->block_rows;
-    p->items = decode ? 1 : p->blocks * p->d.group_heads;
-    p->chunk = smaller(p->d.keys, TRD__ATTENTION_CHUNK);
-    p->copies = p->dtype != TRD_F32 || p->items > 1;
     const trd__attention_dims *d = &p->d;
+    int64_t queries = smaller(TRD__ATTENTION_ROWS / d->group_heads, TRD__ATTENTION_QUERIES);
+    if (queries > 16) queries -= queries % 16;
+    p->block_queries = smaller(queries > 0 ? queries : 1, d->queries);
+    p->block_rows = p->block_queries * d->group_heads;
+    p->chunk = smaller(d->keys, TRD__ATTENTION_CHUNK);
+    p->copies = p->dtype != TRD_F32 || d->queries > p->block_queries;
     double scores = (double)d->batch * (double)d->heads * (double)d->queries * (double)d->keys;
     bool small = scores * (double)d->size < SMALL;
     plan->workers = small ? 1 : 0;
@@ -54,37 +56,53 @@ trd__attention_plan *trd__attention_plan_make(const trd_node *n, trd__cpu_plan *
     return p;
 }
 
-trd__query_block trd__attention_block(const trd__attention_plan *p, const trd__cpu_call *call, int64_t batch,
-                                      int64_t h, int64_t index, trd__key_range *keys)
+trd__query_block trd__attention_blocks(int64_t batch, int64_t group, trd__key_range *keys)
+{
+    return (trd__query_block){.batch = batch, .group = group, .index = -1, .keys = keys};
+}
+
+static bool owns(const trd__attention_plan *p, int64_t index, int64_t part)
+{
+    int64_t place = index % p->parts;
+    return (index / p->parts % 2 ? p->parts - 1 - place : place) == part;
+}
+
+bool trd__attention_next(const trd__attention_plan *p, const trd__cpu_call *call, int64_t part,
+                         trd__query_block *block)
 {
     const trd__attention_dims *d = &p->d;
-    const int32_t *segments = (const int32_t *)call->inputs[3] + batch * d->queries;
-    const int32_t *positions = d->cached ? (const int32_t *)call->inputs[4] + batch * d->queries : NULL;
-    bool decode = p->heads_as_rows;
-    int64_t head = decode ? h * d->group_heads : h, t = index * p->block_rows;
-    trd__query_block block = {.batch = batch,
-                              .group = head / d->group_heads,
-                              .rows = decode ? d->group_heads : smaller(p->block_rows, d->queries - t),
-                              .at = ((batch * d->queries + t) * d->heads + head) * d->size,
-                              .stride = decode ? d->size : d->heads * d->size,
-                              .lse_at = (batch * d->heads + head) * d->queries + t,
-                              .keys = keys,
-                              .begin = d->keys,
-                              .end = 0};
-    for (int64_t r = 0; r < block.rows; r++) {
-        bool repeats = decode && r > 0;
-        bool continues = !decode && !d->cached && r > 0 && segments[t + r] == segments[t + r - 1];
-        if (repeats)
-            keys[r] = keys[0];
-        else if (continues) /* the next key of the same segment, or more padding */
-            keys[r] = segments[t + r] ? (trd__key_range){keys[r - 1].begin, t + r + 1} : keys[r - 1];
-        else
-            keys[r] = trd__attention_keys(d, segments, positions, t + r);
-        if (keys[r].begin >= keys[r].end) continue;
-        if (keys[r].begin < block.begin) block.begin = keys[r].begin;
-        if (keys[r].end > block.end) block.end = keys[r].end;
+    const int32_t *segments = (const int32_t *)call->inputs[3] + block->batch * d->queries;
+    do {
+        block->first += block->queries;
+        if (block->first >= d->queries) return false;
+        block->index++;
+        int64_t most = smaller(p->block_queries, d->queries - block->first);
+        const int32_t *own = segments + block->first;
+        for (block->queries = 1; block->queries < most && own[block->queries] == own[0];) block->queries++;
+    } while (!owns(p, block->index, part));
+    const int32_t *positions =
+        d->cached ? (const int32_t *)call->inputs[4] + block->batch * d->queries : NULL;
+    block->rows = block->queries * d->group_heads;
+    block->begin = d->keys;
+    block->end = 0;
+    for (int64_t q = 0; q < block->queries; q++) {
+        trd__key_range *seen = &block->keys[q];
+        if (d->cached || q == 0)
+            *seen = trd__attention_keys(d, segments, positions, block->first + q);
+        else /* the next key of the same segment, or more padding */
+            *seen = (trd__key_range){seen[-1].begin, seen[-1].end + (segments[block->first] != 0)};
+        if (seen->begin >= seen->end) continue;
+        block->begin = smaller(block->begin, seen->begin);
+        if (seen->end > block->end) block->end = seen->end;
     }
-    return block;
+    return true;
+}
+
+trd__key_range trd__attention_seen(const trd__query_block *block, int64_t q, int64_t first, int64_t count)
+{
+    int64_t begin = block->keys[q].begin - first, end = block->keys[q].end - first;
+    begin = begin < 0 ? 0 : smaller(begin, count);
+    return (trd__key_range){begin, end < begin ? begin : smaller(end, count)};
 }
 
 trd__float_rows trd__attention_read_keys(const trd__attention_plan *p, const void *data, int64_t batch,
@@ -101,19 +119,22 @@ trd__float_rows trd__attention_read_keys(const trd__attention_plan *p, const voi
 void trd__attention_read_rows(const trd__attention_plan *p, const trd__query_block *block, const void *data,
                               float *scratch)
 {
-    for (int64_t r = 0; r < block->rows; r++) {
-        float *row = scratch + r * p->d.size;
-        if (block->keys[r].begin < block->keys[r].end)
-            trd__row_copy(p->math, p->dtype, data, block->at + r * block->stride, p->d.size, row);
+    int64_t floats = p->d.group_heads * p->d.size;
+    for (int64_t q = 0; q < block->queries; q++, scratch += floats) {
+        if (block->keys[q].begin < block->keys[q].end)
+            trd__row_copy(p->math, p->dtype, data, trd__attention_rows_at(&p->d, block, q), floats, scratch);
         else
-            memset(row, 0, (size_t)p->d.size * sizeof *row);
+            memset(scratch, 0, (size_t)floats * sizeof *scratch);
     }
 }
 
-bool trd__attention_owns(const trd__attention_plan *p, int64_t item, int64_t part)
+void trd__attention_write_rows(const trd__attention_plan *p, const trd__query_block *block, const float *rows,
+                               void *data)
 {
-    int64_t place = item % p->parts;
-    return (item / p->parts % 2 ? p->parts - 1 - place : place) == part;
+    int64_t floats = p->d.group_heads * p->d.size;
+    for (int64_t q = 0; q < block->queries; q++)
+        trd__row_write(p->math, p->dtype, rows + q * floats, data, trd__attention_rows_at(&p->d, block, q),
+                       floats);
 }
 
 float *trd__scratch_take(void *base, size_t *used, int64_t count)
@@ -143,7 +164,7 @@ static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *
                      .largest = trd__scratch_take(base, used, rows),
                      .sum = trd__scratch_take(base, used, rows),
                      .keys = (trd__key_range *)(void *)trd__scratch_take(
-                         base, used, rows * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
+                         base, used, p->block_queries * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
 }
 
 static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
@@ -160,17 +181,16 @@ static void softmax_chunk(const trd__attention_plan *p, const scratch *w, const 
 {
     for (int64_t r = 0; r < block->rows; r++) {
         float *row = w->scores + r * count;
-        int64_t begin = block->keys[r].begin - first, end = block->keys[r].end - first;
-        begin = begin < 0 ? 0 : smaller(begin, count);
-        end = end < begin ? begin : smaller(end, count);
-        memset(row, 0, (size_t)begin * sizeof *row);
-        memset(row + end, 0, (size_t)(count - end) * sizeof *row);
-        if (begin == end) continue;
-        float top = p->math->largest(row + begin, end - begin);
+        trd__key_range seen = trd__attention_seen(block, r / p->d.group_heads, first, count);
+        int64_t length = seen.end - seen.begin;
+        memset(row, 0, (size_t)seen.begin * sizeof *row);
+        memset(row + seen.end, 0, (size_t)(count - seen.end) * sizeof *row);
+        if (length == 0) continue;
+        float top = p->math->largest(row + seen.begin, length);
         if (top < w->largest[r]) top = w->largest[r];
         float shift = w->largest[r] - top, earlier = shift < -60.0f ? 0.0f : expf(shift);
         if (w->sum[r] > 0.0f && earlier != 1.0f) p->math->scale(w->out + r * p->d.size, earlier, p->d.size);
-        w->sum[r] = w->sum[r] * earlier + p->math->exp_in_place(row + begin, top, end - begin);
+        w->sum[r] = w->sum[r] * earlier + p->math->exp_in_place(row + seen.begin, top, length);
         w->largest[r] = top;
     }
 }
@@ -195,15 +215,16 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
     }
     for (int64_t r = 0; r < block->rows; r++) {
         float *row = w->out + r * size;
-        bool sees_keys = block->keys[r].begin < block->keys[r].end;
+        const trd__key_range *seen = &block->keys[r / p->d.group_heads];
+        bool sees_keys = seen->begin < seen->end;
         if (sees_keys)
             p->math->scale(row, 1.0f / w->sum[r], size);
         else
             memset(row, 0, (size_t)size * sizeof *row);
-        if (lse) lse[block->lse_at + r] = sees_keys ? w->largest[r] + logf(w->sum[r]) : 0.0f;
-        if (call->outputs[0])
-            trd__row_write(p->math, p->dtype, row, call->outputs[0], block->at + r * block->stride, size);
+        if (lse)
+            lse[trd__attention_lse_at(&p->d, block, r)] = sees_keys ? w->largest[r] + logf(w->sum[r]) : 0.0f;
     }
+    if (call->outputs[0]) trd__attention_write_rows(p, block, w->out, call->outputs[0]);
 }
 
 /* Keys that some query of a batch row may see: all of them, or those up to the last position of a cache. */
@@ -236,12 +257,8 @@ static void run(const trd__cpu_call *call, int phase)
             v = trd__attention_read_keys(p, call->inputs[2], batch, group, count, w.v);
             held = unit / p->parts;
         }
-        for (int64_t item = 0; item < p->items; item++) {
-            if (!trd__attention_owns(p, item, part)) continue;
-            int64_t h = p->heads_as_rows ? group : group * d->group_heads + item / p->blocks;
-            trd__query_block block = trd__attention_block(p, call, batch, h, item % p->blocks, w.keys);
-            run_block(p, call, &w, &block, k, v);
-        }
+        trd__query_block block = trd__attention_blocks(batch, group, w.keys);
+        while (trd__attention_next(p, call, part, &block)) run_block(p, call, &w, &block, k, v);
     }
 }
 

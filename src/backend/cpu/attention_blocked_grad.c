@@ -15,6 +15,7 @@ typedef struct scratch {
     float *q, *dy, *dq; /* (rows, D) */
     float *k, *v;       /* (S, D), with copies */
     float *scores, *dp; /* (rows, chunk) */
+    float *delta;       /* per row */
     float *dk, *dv;     /* (S, D) */
     trd__key_range *keys;
 } scratch;
@@ -31,10 +32,11 @@ static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *
                      .v = trd__scratch_take(base, used, copies),
                      .scores = trd__scratch_take(base, used, rows * p->chunk),
                      .dp = trd__scratch_take(base, used, rows * p->chunk),
+                     .delta = trd__scratch_take(base, used, rows),
                      .dk = trd__scratch_take(base, used, own),
                      .dv = trd__scratch_take(base, used, own),
                      .keys = (trd__key_range *)(void *)trd__scratch_take(
-                         base, used, rows * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
+                         base, used, p->block_queries * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
 }
 
 static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
@@ -59,42 +61,45 @@ static void gradient_chunk(const trd__attention_plan *p, const trd__cpu_call *ca
 {
     const float *lse = call->inputs[5];
     for (int64_t r = 0; r < block->rows; r++) {
+        int64_t q = r / p->d.group_heads;
+        trd__key_range seen = trd__attention_seen(block, q, first, count);
         float *row = w->scores + r * count, *dp = w->dp + r * count;
-        int64_t begin = block->keys[r].begin - first, end = block->keys[r].end - first;
-        begin = begin < 0 ? 0 : begin < count ? begin : count;
-        end = end < begin ? begin : end < count ? end : count;
+        int64_t begin = seen.begin, length = seen.end - begin;
         memset(row, 0, (size_t)begin * sizeof *row);
         memset(dp, 0, (size_t)begin * sizeof *dp);
-        memset(row + end, 0, (size_t)(count - end) * sizeof *row);
-        memset(dp + end, 0, (size_t)(count - end) * sizeof *dp);
-        float sum = p->math->exp_in_place(row + begin, lse[block->lse_at + r], end - begin);
+        memset(row + seen.end, 0, (size_t)(count - seen.end) * sizeof *row);
+        memset(dp + seen.end, 0, (size_t)(count - seen.end) * sizeof *dp);
+        float sum = p->math->exp_in_place(row + begin, lse[trd__attention_lse_at(&p->d, block, r)], length);
         float mean = delta        ? delta[r]
-                     : sum > 0.0f ? p->math->dot(row + begin, dp + begin, end - begin) / sum
+                     : sum > 0.0f ? p->math->dot(row + begin, dp + begin, length) / sum
                                   : 0.0f;
-        p->math->attention_gradient(row + begin, dp + begin, mean, end - begin);
+        p->math->attention_gradient(row + begin, dp + begin, mean, length);
         /* A softmax over one key is constant: Adam would turn its rounding noise into movement. */
-        if (end > begin && block->keys[r].end - block->keys[r].begin == 1) dp[begin] = 0;
+        if (length > 0 && block->keys[q].end - block->keys[q].begin == 1) dp[begin] = 0;
     }
 }
 
 /* delta = dy . output per row, float32. */
 static void row_deltas(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
-                       const trd__query_block *block, float *delta)
+                       const trd__query_block *block)
 {
-    const float *output = (const float *)call->inputs[4] + block->at;
-    for (int64_t r = 0; r < block->rows; r++)
-        delta[r] = p->math->dot(w->dy + r * p->d.size, output + r * block->stride, p->d.size);
+    const float *output = call->inputs[4];
+    for (int64_t r = 0; r < block->rows; r++) {
+        int64_t at =
+            trd__attention_rows_at(&p->d, block, r / p->d.group_heads) + r % p->d.group_heads * p->d.size;
+        w->delta[r] = p->math->dot(w->dy + r * p->d.size, output + at, p->d.size);
+    }
 }
 
 static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
                       const trd__query_block *block, trd__float_rows k, trd__float_rows v)
 {
-    float delta[TRD__ATTENTION_ROWS], scale = (float)p->d.scale;
+    float scale = (float)p->d.scale;
     int64_t size = p->d.size, rows = block->rows;
     trd__attention_read_rows(p, block, call->inputs[0], w->q);
     trd__attention_read_rows(p, block, call->inputs[6], w->dy);
     bool exact_output = p->dtype == TRD_F32;
-    if (exact_output) row_deltas(p, call, w, block, delta);
+    if (exact_output) row_deltas(p, call, w, block);
     if (block->begin >= block->end) memset(w->dq, 0, (size_t)(rows * size) * sizeof *w->dq);
     for (int64_t first = block->begin; first < block->end; first += p->chunk) {
         int64_t count = block->end - first < p->chunk ? block->end - first : p->chunk;
@@ -104,16 +109,14 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
                    w->scores, count);
         trd__sgemm(p->math, false, true, rows, count, size, 1.0f, w->dy, size, values, v.stride, 0.0f, w->dp,
                    count);
-        gradient_chunk(p, call, w, block, exact_output ? delta : NULL, first, count);
+        gradient_chunk(p, call, w, block, exact_output ? w->delta : NULL, first, count);
         trd__sgemm(p->math, true, false, count, size, rows, 1.0f, w->scores, count, w->dy, size, 1.0f, dv,
                    size);
         trd__sgemm(p->math, true, false, count, size, rows, scale, w->dp, count, w->q, size, 1.0f, dk, size);
         trd__sgemm(p->math, false, false, rows, size, count, scale, w->dp, count, keys, k.stride,
                    first > block->begin ? 1.0f : 0.0f, w->dq, size);
     }
-    for (int64_t r = 0; call->outputs[0] && r < rows; r++)
-        trd__row_write(p->math, p->dtype, w->dq + r * size, call->outputs[0], block->at + r * block->stride,
-                       size);
+    if (call->outputs[0]) trd__attention_write_rows(p, block, w->dq, call->outputs[0]);
 }
 
 /* Row s of group `group` of a k-like result. */
@@ -143,12 +146,8 @@ static void run_unit(const trd__attention_plan *p, const trd__cpu_call *call, sc
     memset(w->dv, 0, (size_t)(d->keys * d->size) * sizeof *w->dv);
     trd__float_rows k = trd__attention_read_keys(p, call->inputs[1], batch, group, d->keys, w->k);
     trd__float_rows v = trd__attention_read_keys(p, call->inputs[2], batch, group, d->keys, w->v);
-    for (int64_t item = 0; item < p->items; item++) {
-        if (!trd__attention_owns(p, item, part)) continue;
-        int64_t h = group * d->group_heads + item / p->blocks;
-        trd__query_block block = trd__attention_block(p, call, batch, h, item % p->blocks, w->keys);
-        run_block(p, call, w, &block, k, v);
-    }
+    trd__query_block block = trd__attention_blocks(batch, group, w->keys);
+    while (trd__attention_next(p, call, part, &block)) run_block(p, call, w, &block, k, v);
     for (int64_t s = 0; p->parts == 1 && s < d->keys; s++) {
         if (call->outputs[1]) write_key_row(p, w->dk + s * d->size, call->outputs[1], batch, group, s);
         if (call->outputs[2]) write_key_row(p, w->dv + s * d->size, call->outputs[2], batch, group, s);
