@@ -9,10 +9,11 @@
 #include "base/rng.h"
 
 /* e^x of a softmax: 0 below e^-60, which no sum that holds a 1 can see. Products with what would be left down
- * there run into subnormal numbers and take a hundred times as long. */
+ * there run into subnormal numbers and take a hundred times as long, and so would e^x itself: it sees no less
+ * than -60. */
 static inline vf softmax_exp(vf x)
 {
-    return (vf)((vi)vexp(x) & ~(x < -60.0f));
+    return (vf)((vi)vexp_within(vmin(vset(89.0f), vmax(vset(-60.0f), x))) & ~(x < -60.0f));
 }
 
 static void widen(const trd__bf16 *x, float *y, int64_t n)
