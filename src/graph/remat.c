@@ -6,10 +6,10 @@
  * operands are leaves, recomputed, or kept anyway.
  *
  * none: a cheap node is recomputed when its operands are at hand in the backward part and it would lie idle
- * for longer than it is used there. minimal: products and layer boundaries are kept, cheap nodes recomputed.
- * full: inside layers (before the last boundary) only boundaries are kept, and what several layers share
- * (tables, masks). Behind the last boundary, where the backward part begins at once, every policy acts as
- * none.
+ * for longer than it is used there, if it is large enough to care. minimal: products and layer boundaries are
+ * kept, cheap nodes recomputed. full: inside layers (before the last boundary) only boundaries are kept, and
+ * what several layers share (tables, masks). Behind the last boundary, where the backward part begins at
+ * once, every policy acts as none.
  *
  * A rule may have two such levels, one for the first layers and one for the others, and lets minimal give up
  * products up to an intensity (FLOPs a byte of result): the cheapest memory to free.
@@ -23,8 +23,10 @@
 #include "graph/passes.h"
 #include "graph/rewrite.h"
 
-/* Nodes between the last early and the first late use below which a copy saves nothing worth having. */
-enum { SHORT_IDLE = 8 };
+enum {
+    SHORT_IDLE = 8, /* nodes between the last early and the first late use below which a copy saves nothing */
+    FEW = 1 << 15   /* bytes of results that cost less to keep than a kernel call costs */
+};
 
 typedef struct facts {
     int first_late, last_late;   /* users in the late part, -1: none */
@@ -98,19 +100,25 @@ static bool operands_available(const plan *p, const trd_node *n)
     return true;
 }
 
-/* Whether a copy frees memory: an unused value costs nothing to "recompute", a used one must lie idle. */
-static bool worth_it(const facts *f)
-{
-    if (f->first_late < 0) return true;
-    int idle = f->first_late - f->last_early, span = f->last_late - f->first_late;
-    return idle > SHORT_IDLE + span;
-}
-
-static double intensity(const trd_node *n)
+static double result_bytes(const trd_node *n)
 {
     double bytes = 0;
     for (int r = 0; r < n->result_count; r++)
         bytes += (double)trd__tensor_bytes(&n->results[r].shape, n->results[r].dtype);
+    return bytes;
+}
+
+/* Whether a copy frees memory: an unused value costs nothing to "recompute", a used one must lie idle. */
+static bool worth_it(const facts *f, const trd_node *n)
+{
+    if (f->first_late < 0) return true;
+    int idle = f->first_late - f->last_early, span = f->last_late - f->first_late;
+    return idle > SHORT_IDLE + span && result_bytes(n) >= FEW;
+}
+
+static double intensity(const trd_node *n)
+{
+    double bytes = result_bytes(n);
     return n->op->flops && bytes > 0 ? n->op->flops(n) / bytes : INFINITY;
 }
 
@@ -131,7 +139,7 @@ static bool decide(const plan *p, const trd_node *n)
         return false;
     if (level->policy == TRD__REMAT_FULL) return own;
     if (level->policy == TRD__REMAT_MINIMAL) return cheap || (own && intensity(n) <= level->intensity);
-    return cheap && operands_available(p, n) && (p->body || worth_it(f));
+    return cheap && operands_available(p, n) && (p->body || worth_it(f, n));
 }
 
 static void decide_all(plan *p)

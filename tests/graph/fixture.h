@@ -19,21 +19,26 @@
 
 enum { FIXTURE_INPUTS = 8, FIXTURE_RESULTS = 8 };
 
-/* Slot 0: matrices (4, 4) f32 "x0", "x1", ...; slot 1: results of the same type "y0", ... */
-static inline trd__program *fixture_program(void)
+/* Slot 0: matrices (side, side) f32 "x0", "x1", ...; slot 1: results of the same type "y0", ... */
+static inline trd__program *fixture_program_of(int64_t side)
 {
     static const char *const x[] = {"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7"};
     static const char *const y[] = {"y0", "y1", "y2", "y3", "y4", "y5", "y6", "y7"};
     trd__entry inputs[FIXTURE_INPUTS], results[FIXTURE_RESULTS];
     for (int i = 0; i < FIXTURE_INPUTS; i++)
-        inputs[i] = (trd__entry){.name = x[i], .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4)};
+        inputs[i] = (trd__entry){.name = x[i], .dtype = TRD_F32, .shape = TRD__SHAPE(side, side)};
     for (int i = 0; i < FIXTURE_RESULTS; i++)
-        results[i] = (trd__entry){.name = y[i], .dtype = TRD_F32, .shape = TRD__SHAPE(4, 4)};
+        results[i] = (trd__entry){.name = y[i], .dtype = TRD_F32, .shape = TRD__SHAPE(side, side)};
     trd__program *p;
     assert_int_equal(trd__program_create("test", &p), TRD_OK);
     assert_int_equal(trd__program_slot(p, "inputs", TRD__READ, inputs, FIXTURE_INPUTS), 0);
     assert_int_equal(trd__program_slot(p, "results", TRD__WRITE, results, FIXTURE_RESULTS), 1);
     return p;
+}
+
+static inline trd__program *fixture_program(void)
+{
+    return fixture_program_of(4);
 }
 
 static inline trd_value fixture_input(trd__program *p, int i)

@@ -3,7 +3,7 @@
 #include "autodiff/autodiff.h"
 #include "graph/fixture.h"
 
-enum { LAYERS = 12 };
+enum { LAYERS = 12, SIDE = 128, SMALL_SIDE = 16 };
 
 /* x + exp(norm(x) W1) W2, where norm stands for a cheap op whose gradient needs its input. */
 static trd_value layer(trd_builder *b, trd_value x, trd_value w1, trd_value w2, trd_value table)
@@ -14,9 +14,9 @@ static trd_value layer(trd_builder *b, trd_value x, trd_value w1, trd_value w2, 
 }
 
 /* Forward, backward and gradient outputs of the stack under a policy. */
-static trd__program *stack(trd__remat_policy policy)
+static trd__program *stack_of(int64_t side, trd__remat_policy policy)
 {
-    trd__program *p = fixture_program();
+    trd__program *p = fixture_program_of(side);
     trd_builder *b = p->builder;
     trd_value w1 = fixture_input(p, 0), w2 = fixture_input(p, 1), x = fixture_input(p, 2);
     trd_value table = trd_exp(b, fixture_input(p, 3)); /* what all layers share */
@@ -32,6 +32,11 @@ static trd__program *stack(trd__remat_policy policy)
     assert_int_equal(trd__fuse_accumulate(p), TRD_OK);
     assert_valid(p);
     return p;
+}
+
+static trd__program *stack(trd__remat_policy policy)
+{
+    return stack_of(SIDE, policy);
 }
 
 /* Largest number of values alive at once that are no leaves, in units of whole values. */
@@ -62,6 +67,15 @@ static void none_recomputes_no_product(void **state)
     assert_true(count_recomputed(p, "square") >= LAYERS - 1); /* the product's result is kept anyway */
     assert_true(count_recomputed(p, "mul") >= LAYERS - 1);    /* so is tanh's, which its gradient uses */
     assert_int_equal(count_recomputed(p, "add"), 0);          /* would keep a product nobody else needs */
+    trd__program_free(p);
+}
+
+static void none_keeps_small_values(void **state)
+{
+    (void)state;
+    trd__program *p = stack_of(SMALL_SIDE, TRD__REMAT_NONE);
+    assert_int_equal(count_recomputed(p, "square"), 0);
+    assert_int_equal(count_recomputed(p, "mul"), 0);
     trd__program_free(p);
 }
 
@@ -175,10 +189,15 @@ static void intensities_are_the_smallest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(none_recomputes_no_product),   cmocka_unit_test(minimal_keeps_products),
-        cmocka_unit_test(full_recomputes_a_layer_once), cmocka_unit_test(copies_come_just_before_their_use),
-        cmocka_unit_test(memory_falls_with_the_policy), cmocka_unit_test(flops_are_the_models),
-        cmocka_unit_test(cse_does_not_undo_it),         cmocka_unit_test(intensities_are_the_smallest),
+        cmocka_unit_test(none_recomputes_no_product),
+        cmocka_unit_test(none_keeps_small_values),
+        cmocka_unit_test(minimal_keeps_products),
+        cmocka_unit_test(full_recomputes_a_layer_once),
+        cmocka_unit_test(copies_come_just_before_their_use),
+        cmocka_unit_test(memory_falls_with_the_policy),
+        cmocka_unit_test(flops_are_the_models),
+        cmocka_unit_test(cse_does_not_undo_it),
+        cmocka_unit_test(intensities_are_the_smallest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,16 +94,9 @@ static void broadcast_product(const product_out *o, product_rows a, int64_t m, c
  * it is 1. */
 #define KEEP(lane, half) ((lane) & (half) ? LANES + (lane) : (lane))
 #define SWAP(lane, half) (((lane) & (half) ? LANES : 0) + ((lane) ^ (half)))
-#define EACH4(f, at, half) f(at, half), f(at + 1, half), f(at + 2, half), f(at + 3, half)
-#if TRD__LANES == 16
-#define EACH(f, half) EACH4(f, 0, half), EACH4(f, 4, half), EACH4(f, 8, half), EACH4(f, 12, half)
-#elif TRD__LANES == 8
-#define EACH(f, half) EACH4(f, 0, half), EACH4(f, 4, half)
-#else
-#define EACH(f, half) EACH4(f, 0, half)
-#endif
 #define ADD_CROSSWISE(x, y, half)                                                                            \
-    (__builtin_shufflevector(x, y, EACH(KEEP, half)) + __builtin_shufflevector(x, y, EACH(SWAP, half)))
+    (__builtin_shufflevector(x, y, TRD__EACH(KEEP, half)) +                                                  \
+     __builtin_shufflevector(x, y, TRD__EACH(SWAP, half)))
 
 /* Lane i of the result is the sum of the lanes of sum[i]. */
 PRODUCT_INLINE vf sum_crosswise(vf *sum)

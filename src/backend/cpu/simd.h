@@ -201,30 +201,45 @@ static inline void vstore2_bf16(uint16_t *p, vf x, vf y)
     vstore_bf16(p + LANES, y);
 }
 
-/* Sum and maximum of the lanes, in a fixed order. */
+/* f(lane, half) for every lane, as the list of a shuffle. */
+#define TRD__EACH4(f, at, half) f(at, half), f(at + 1, half), f(at + 2, half), f(at + 3, half)
+#if TRD__LANES == 16
+#define TRD__EACH(f, half)                                                                                   \
+    TRD__EACH4(f, 0, half), TRD__EACH4(f, 4, half), TRD__EACH4(f, 8, half), TRD__EACH4(f, 12, half)
+#elif TRD__LANES == 8
+#define TRD__EACH(f, half) TRD__EACH4(f, 0, half), TRD__EACH4(f, 4, half)
+#else
+#define TRD__EACH(f, half) TRD__EACH4(f, 0, half)
+#endif
+
+/* The lanes that differ in the bit `half` take each other's places. */
+#define TRD__PARTNER(lane, half) ((lane) ^ (half))
+#define TRD__PARTNERS(x, half) __builtin_shufflevector(x, x, TRD__EACH(TRD__PARTNER, half))
+
+/* Sum and maximum of the lanes, in a fixed order: the upper half to the lower, and so on. */
 static inline float vsum(vf x)
 {
 #if TRD__LANES == 16
-    typedef float v8 __attribute__((vector_size(32)));
-    v8 half = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
-              __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
-#else
-    vf half = x;
+    x += TRD__PARTNERS(x, 8);
 #endif
-    typedef float v4 __attribute__((vector_size(16)));
-#if TRD__LANES > 4
-    v4 sum =
-        __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
-#else
-    v4 sum = half;
+#if TRD__LANES >= 8
+    x += TRD__PARTNERS(x, 4);
 #endif
-    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+    x += TRD__PARTNERS(x, 2);
+    x += TRD__PARTNERS(x, 1);
+    return x[0];
 }
 static inline float vlargest(vf x)
 {
-    float largest = x[0];
-    for (int i = 1; i < LANES; i++) largest = x[i] > largest ? x[i] : largest;
-    return largest;
+#if TRD__LANES == 16
+    x = vmax(x, TRD__PARTNERS(x, 8));
+#endif
+#if TRD__LANES >= 8
+    x = vmax(x, TRD__PARTNERS(x, 4));
+#endif
+    x = vmax(x, TRD__PARTNERS(x, 2));
+    x = vmax(x, TRD__PARTNERS(x, 1));
+    return x[0];
 }
 
 /* e^x to 1 ulp or so for -104 <= x <= 89: x = n ln 2 + r with |r| <= ln 2 / 2, a Taylor polynomial of degree
