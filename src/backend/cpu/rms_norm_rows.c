@@ -1,14 +1,11 @@
-/* rms_norm and its gradient by blocks of rows with the vector loops: what a row's sum leads to takes long for
- * one row, but not for several next to each other. A worker takes a run of rows; for the scale's gradient
- * each keeps its own sum, and phase 1 adds the sums in the order of the workers. There may be as many rows as
- * tokens times heads: a few are added in float32, and their sums in float64. */
-#include <math.h>
-
+/* rms_norm and its gradient by blocks of rows with the vector loops. A worker takes a run of rows; for the
+ * scale's gradient each keeps its own sum, and phase 1 adds the sums in the order of the workers. There may
+ * be as many rows as tokens times heads: a few are added in float32, and their sums in float64. */
 #include "backend/cpu/rms_norm.h"
 #include "backend/cpu/row_math.h"
 
 /* Rows of a block: as many as have BLOCK elements, which lie in the L1 cache with what is made of them. */
-enum { ROW_GRAIN = 4, COLUMN_GRAIN = 64, FEW_ROWS = 16, BLOCK = 1 << 11, SMALL = 1 << 14 };
+enum { ROW_GRAIN = 4, COLUMN_GRAIN = 64, FEW_ROWS = TRD__NORM_ROWS, BLOCK = 1 << 11, SMALL = 1 << 14 };
 
 typedef struct rows_plan {
     const trd__row_math *math;
@@ -56,16 +53,6 @@ static void prefetch_next(const rows_plan *p, const void *x, int64_t row, int64_
     if (rows > 0) trd__prefetch((const char *)x + next * bytes, (size_t)(rows * bytes));
 }
 
-/* inverse[r] = 1 / sqrt(mean of the squares of row r + eps) */
-static void inverse_rms(const rows_plan *p, const float *x, int64_t rows, float *inverse)
-{
-    int64_t channels = p->d.channels;
-    for (int64_t r = 0; r < rows; r++)
-        inverse[r] = p->math->dot(x + r * channels, x + r * channels, channels);
-    for (int64_t r = 0; r < rows; r++)
-        inverse[r] = (float)(1.0 / sqrt((double)inverse[r] / (double)channels + p->d.eps));
-}
-
 static trd_status plan_forward(const trd_node *n, trd__cpu_plan *plan)
 {
     rows_plan *p = make_plan(n, plan);
@@ -80,7 +67,7 @@ static void run_forward(const trd__cpu_call *call, int phase)
     (void)phase;
     const rows_plan *p = call->state;
     const trd__norm_dims *d = &p->d;
-    float *wide = call->worker_scratch, *wide_scale = wide + p->elements, inverse[FEW_ROWS];
+    float *wide = call->worker_scratch, *wide_scale = wide + p->elements;
     const float *scale = trd__row_read(p->math, d->scale_dtype, call->inputs[1], 0, d->channels, wide_scale);
     int64_t begin, end;
     trd__partition(call->worker, call->workers, d->rows, ROW_GRAIN, &begin, &end);
@@ -90,9 +77,7 @@ static void run_forward(const trd__cpu_call *call, int phase)
         prefetch_next(p, call->inputs[0], row, end);
         const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, n, wide);
         float *y = trd__row_target(d->dtype, call->outputs[0], at, wide);
-        inverse_rms(p, x, rows, inverse);
-        for (int64_t r = 0; r < rows; r++)
-            p->math->norm(x + r * d->channels, scale, inverse[r], y + r * d->channels, d->channels);
+        p->math->norm(x, scale, d->eps, y, rows, d->channels);
         trd__row_write(p->math, d->dtype, y, call->outputs[0], at, n);
     }
 }
@@ -119,22 +104,6 @@ static void add_few(double *sum, float *few, int64_t n)
     }
 }
 
-/* dx of `rows` neighbouring rows, and their sum for the scale's gradient. dx may be NULL. */
-static void gradient_block(const rows_plan *p, const float *x, const float *scale, const float *dy,
-                           int64_t rows, float *dx, float *d_scale)
-{
-    int64_t channels = p->d.channels;
-    float inverse[FEW_ROWS], shared[FEW_ROWS];
-    inverse_rms(p, x, rows, inverse);
-    for (int64_t r = 0; r < rows; r++)
-        shared[r] = p->math->dot3(dy + r * channels, scale, x + r * channels, channels);
-    for (int64_t r = 0; r < rows; r++)
-        shared[r] = inverse[r] * inverse[r] * inverse[r] * shared[r] / (float)channels;
-    for (int64_t r = 0; r < rows; r++)
-        p->math->norm_gradient(x + r * channels, scale, dy + r * channels, inverse[r], shared[r],
-                               dx ? dx + r * channels : NULL, d_scale, channels);
-}
-
 /* dx of a worker's rows, and its sum for the scale's gradient. */
 static void gradient_rows(const rows_plan *p, const trd__cpu_call *call)
 {
@@ -154,13 +123,22 @@ static void gradient_rows(const rows_plan *p, const trd__cpu_call *call)
         const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, n, wide_x);
         const float *dy = trd__row_read(p->math, d->dtype, call->inputs[2], at, n, wide_dy);
         float *dx = call->outputs[0] ? trd__row_target(d->dtype, call->outputs[0], at, wide_dy) : NULL;
-        gradient_block(p, x, scale, dy, rows, dx, few);
+        p->math->norm_gradient(x, scale, d->eps, dy, dx, few, rows, d->channels);
         if (dx) trd__row_write(p->math, d->dtype, dx, call->outputs[0], at, n);
         added += rows;
         if (added + p->at_once <= FEW_ROWS && row + rows < end) continue;
         add_few(d_scale, few, d->channels);
         added = 0;
     }
+}
+
+/* The usual case, in a loop that the compiler makes vectors of. */
+static void add_sum(const double *sum, const float *accumulator, float *out, int64_t n)
+{
+    if (accumulator)
+        for (int64_t c = 0; c < n; c++) out[c] = (float)(sum[c] + (double)accumulator[c]);
+    else
+        for (int64_t c = 0; c < n; c++) out[c] = (float)sum[c];
 }
 
 static void add_sums(const rows_plan *p, const trd__cpu_call *call)
@@ -170,6 +148,10 @@ static void add_sums(const rows_plan *p, const trd__cpu_call *call)
     trd_dtype out = call->node->results[1].dtype;
     int64_t begin, end;
     trd__partition(call->worker, call->workers, p->d.channels, COLUMN_GRAIN, &begin, &end);
+    if (call->workers == 1 && out == TRD_F32 && call->outputs[1]) {
+        add_sum(sums, accumulator, call->outputs[1], p->d.channels);
+        return;
+    }
     for (int64_t c = begin; call->outputs[1] && c < end; c++) {
         double sum = sums[c];
         for (int w = 1; w < call->workers; w++) sum += sums[w * p->width + c];

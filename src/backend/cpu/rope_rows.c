@@ -48,12 +48,8 @@ static void run(const trd__cpu_call *call, int phase)
         int64_t at = token * p->heads * p->size, n = p->heads * p->size;
         const float *x = trd__row_read(p->math, dtype, call->inputs[0], at, n, wide);
         float *y = trd__row_target(dtype, call->outputs[0], at, wide);
-        for (int64_t h = 0; h < p->heads; h++, x += p->size, y += p->size) {
-            p->math->rotate(x, cosines, sines, y, p->pairs);
-            if (y != x) /* lanes that are not rotated */
-                memcpy(y + 2 * p->pairs, x + 2 * p->pairs, (size_t)(p->size - 2 * p->pairs) * sizeof *y);
-        }
-        trd__row_write(p->math, dtype, y - n, call->outputs[0], at, n);
+        p->math->rotate(x, cosines, sines, y, p->heads, p->size, p->pairs);
+        trd__row_write(p->math, dtype, y, call->outputs[0], at, n);
     }
 }
 

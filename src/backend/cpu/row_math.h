@@ -12,6 +12,8 @@ typedef struct trd__dropout_draw {
     float factor;
 } trd__dropout_draw;
 
+enum { TRD__NORM_ROWS = 16 };
+
 typedef struct trd__row_math {
     void (*widen)(const trd__bf16 *x, float *y, int64_t n);
     void (*narrow)(const float *x, trd__bf16 *y, int64_t n);
@@ -25,17 +27,18 @@ typedef struct trd__row_math {
     float (*exp_in_place)(float *x, float shift, int64_t n);  /* x = e^(x - shift); returns the sum */
     void (*logit_gradient)(float *x, float shift, float factor, int64_t n); /* x = -factor e^(x - shift) */
     void (*attention_gradient)(const float *p, float *dp, float delta, int64_t n); /* dp = p (dp - delta) */
-    void (*norm)(const float *x, const float *scale, float inverse, float *y,
-                 int64_t n);                                                  /* x * inverse * scale */
-    float (*dot3)(const float *x, const float *y, const float *z, int64_t n); /* sum of x y z */
-    /* dx = inverse scale dy - shared x (dx may be NULL), d_scale += inverse dy x */
-    void (*norm_gradient)(const float *x, const float *scale, const float *dy, float inverse, float shared,
-                          float *dx, float *d_scale, int64_t n);
+    /* At most TRD__NORM_ROWS rows of n channels: y = x r scale with r = 1 / sqrt(mean(x^2) + eps). */
+    void (*norm)(const float *x, const float *scale, double eps, float *y, int64_t rows, int64_t n);
+    /* dx = r (scale dy - x r^2 mean(scale dy x)) (dx may be NULL), d_scale += r dy x of all rows */
+    void (*norm_gradient)(const float *x, const float *scale, double eps, const float *dy, float *dx,
+                          float *d_scale, int64_t rows, int64_t n);
     void (*swiglu)(const float *gate, const float *up, float *y, int64_t n);
     void (*swiglu_gradient)(const float *gate, const float *up, const float *dy, float *d_gate, float *d_up,
                             int64_t n);
-    /* (x, x + pairs) rotated by the angles whose cosines and sines are given */
-    void (*rotate)(const float *x, const float *cosines, const float *sines, float *y, int64_t pairs);
+    /* Of each head of `size` elements (x, x + pairs) rotated by the angles whose cosines and sines are given;
+     * the others are copied. */
+    void (*rotate)(const float *x, const float *cosines, const float *sines, float *y, int64_t heads,
+                   int64_t size, int64_t pairs);
     /* trd__sgemm (gemm.h) for few multiplications; not with both operands transposed. */
     void (*product)(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,

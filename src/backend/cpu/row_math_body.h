@@ -139,33 +139,52 @@ static void attention_gradient(const float *p, float *dp, float delta, int64_t n
     for (; i < n; i++) dp[i] = p[i] * (dp[i] - delta);
 }
 
-static void norm(const float *x, const float *scales, float inverse, float *y, int64_t n)
+/* inverse[r] = 1 / sqrt(mean of the squares of row r + eps): what a row's sum leads to takes long for one
+ * row, but not for several next to each other. */
+static inline void inverse_rms(const float *x, double eps, int64_t rows, int64_t n, float *inverse)
 {
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) vstore(y + i, vload(x + i) * inverse * vload(scales + i));
-    for (; i < n; i++) y[i] = x[i] * inverse * scales[i];
+    for (int64_t r = 0; r < rows; r++) inverse[r] = dot(x + r * n, x + r * n, n);
+    for (int64_t r = 0; r < rows; r++) inverse[r] = (float)(1.0 / sqrt((double)inverse[r] / (double)n + eps));
 }
 
-static void norm_gradient(const float *x, const float *scales, const float *dy, float inverse, float shared,
-                          float *dx, float *d_scale, int64_t n)
+static void norm(const float *x, const float *scales, double eps, float *y, int64_t rows, int64_t n)
+{
+    float inverse[TRD__NORM_ROWS];
+    inverse_rms(x, eps, rows, n, inverse);
+    for (int64_t r = 0; r < rows; r++, x += n, y += n) {
+        int64_t i = 0;
+        for (; i + LANES <= n; i += LANES) vstore(y + i, vload(x + i) * inverse[r] * vload(scales + i));
+        for (; i < n; i++) y[i] = x[i] * inverse[r] * scales[i];
+    }
+}
+
+static inline void norm_gradient_row(const float *x, const float *scales, const float *dy, float inverse,
+                                     float shared, float *dx, float *d_scale, int64_t n)
 {
     int64_t i = 0;
-    for (; i < n; i += LANES) {
-        int64_t rest = n - i < LANES ? n - i : LANES;
-        bool whole = rest == LANES;
-        vf vx = whole ? vload(x + i) : vload_n(x + i, rest, 0.0f);
-        vf g = inverse * (whole ? vload(dy + i) : vload_n(dy + i, rest, 0.0f));
-        vf s = whole ? vload(scales + i) : vload_n(scales + i, rest, 0.0f);
-        vf sum = (whole ? vload(d_scale + i) : vload_n(d_scale + i, rest, 0.0f)) + g * vx;
-        vf out = g * s - shared * vx;
-        if (whole) {
-            vstore(d_scale + i, sum);
-            if (dx) vstore(dx + i, out);
-        } else {
-            vstore_n(d_scale + i, sum, rest);
-            if (dx) vstore_n(dx + i, out, rest);
-        }
+    for (; i + LANES <= n; i += LANES) {
+        vf vx = vload(x + i), g = inverse * vload(dy + i);
+        vstore(d_scale + i, vload(d_scale + i) + g * vx);
+        if (dx) vstore(dx + i, g * vload(scales + i) - shared * vx);
     }
+    if (i == n) return;
+    int64_t rest = n - i;
+    vf vx = vload_n(x + i, rest, 0.0f), g = inverse * vload_n(dy + i, rest, 0.0f);
+    vstore_n(d_scale + i, vload_n(d_scale + i, rest, 0.0f) + g * vx, rest);
+    if (dx) vstore_n(dx + i, g * vload_n(scales + i, rest, 0.0f) - shared * vx, rest);
+}
+
+static void norm_gradient(const float *x, const float *scales, double eps, const float *dy, float *dx,
+                          float *d_scale, int64_t rows, int64_t n)
+{
+    float inverse[TRD__NORM_ROWS], shared[TRD__NORM_ROWS];
+    inverse_rms(x, eps, rows, n, inverse);
+    for (int64_t r = 0; r < rows; r++) shared[r] = dot3(dy + r * n, scales, x + r * n, n);
+    for (int64_t r = 0; r < rows; r++)
+        shared[r] = inverse[r] * inverse[r] * inverse[r] * shared[r] / (float)n;
+    for (int64_t r = 0; r < rows; r++)
+        norm_gradient_row(x + r * n, scales, dy + r * n, inverse[r], shared[r], dx ? dx + r * n : NULL,
+                          d_scale, n);
 }
 
 static void swiglu(const float *gate, const float *up, float *y, int64_t n)
@@ -202,7 +221,8 @@ static void swiglu_gradient(const float *gate, const float *up, const float *dy,
     }
 }
 
-static void rotate(const float *x, const float *cosines, const float *sines, float *y, int64_t pairs)
+static inline void rotate_head(const float *x, const float *cosines, const float *sines, float *y,
+                               int64_t pairs)
 {
     int64_t i = 0;
     for (; i + LANES <= pairs; i += LANES) {
@@ -216,6 +236,16 @@ static void rotate(const float *x, const float *cosines, const float *sines, flo
     vf c = vload_n(cosines + i, rest, 0.0f), s = vload_n(sines + i, rest, 0.0f);
     vstore_n(y + i, a * c - b * s, rest);
     vstore_n(y + pairs + i, b * c + a * s, rest);
+}
+
+static void rotate(const float *x, const float *cosines, const float *sines, float *y, int64_t heads,
+                   int64_t size, int64_t pairs)
+{
+    for (int64_t h = 0; h < heads; h++, x += size, y += size) {
+        rotate_head(x, cosines, sines, y, pairs);
+        if (y != x)
+            for (int64_t i = 2 * pairs; i < size; i++) y[i] = x[i];
+    }
 }
 
 /* trd__threefry on as many blocks as a vector has lanes. */
@@ -278,7 +308,6 @@ const trd__row_math ROW_MATH_TABLE = {.widen = widen,
                                       .logit_gradient = logit_gradient,
                                       .attention_gradient = attention_gradient,
                                       .norm = norm,
-                                      .dot3 = dot3,
                                       .norm_gradient = norm_gradient,
                                       .swiglu = swiglu,
                                       .swiglu_gradient = swiglu_gradient,
