@@ -114,7 +114,8 @@ PRODUCT_INLINE vf sum_crosswise(vf *sum)
 /* Sums along k: a row or two of A with stored rows of B, as many as there are pointers for in registers. */
 enum { DOT_ROWS = LANES == 16 ? 2 : 1, DOT_COLUMNS = LANES / DOT_ROWS };
 
-PRODUCT_INLINE vf dot_block(const float *const *a, const float *const *b, int64_t k)
+/* whole: k is a multiple of LANES. The sums then never leave their registers. */
+PRODUCT_INLINE vf dot_block(const float *const *a, const float *const *b, int64_t k, bool whole)
 {
     vf sum[LANES];
     for (int i = 0; i < LANES; i++) sum[i] = (vf){0};
@@ -125,7 +126,7 @@ PRODUCT_INLINE vf dot_block(const float *const *a, const float *const *b, int64_
             for (int r = 0; r < DOT_ROWS; r++)
                 sum[r * DOT_COLUMNS + j] = vfma(vload(a[r] + p), right, sum[r * DOT_COLUMNS + j]);
         }
-    for (int j = 0; p < k && j < DOT_COLUMNS; j++) {
+    for (int j = 0; !whole && p < k && j < DOT_COLUMNS; j++) {
         vf right = vload_n(b[j] + p, k - p, 0.0f);
         for (int r = 0; r < DOT_ROWS; r++)
             sum[r * DOT_COLUMNS + j] = vfma(vload_n(a[r] + p, k - p, 0.0f), right, sum[r * DOT_COLUMNS + j]);
@@ -141,6 +142,11 @@ PRODUCT_INLINE void finish_dots(const product_out *o, vf sums, int64_t rows, int
         return;
     }
     vstore(values, sums * o->alpha);
+    if (o->beta == 0.0f && rows == DOT_ROWS && columns == DOT_COLUMNS) {
+        for (int64_t r = 0; r < DOT_ROWS; r++)
+            memcpy(c + r * o->ldc, values + r * DOT_COLUMNS, DOT_COLUMNS * sizeof *c);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++)
         for (int64_t j = 0; j < columns; j++) {
             float *out = c + r * o->ldc + j;
@@ -148,26 +154,37 @@ PRODUCT_INLINE void finish_dots(const product_out *o, vf sums, int64_t rows, int
         }
 }
 
-/* A few stored rows of B stay in the first-level cache while all rows of A pass, and the next ones are asked
+/* A few stored rows of B stay in the first-level cache while all rows of A pass, and later ones are asked
  * for; behind the last that is nobody's memory and harmless, as in broadcast_block. Behind the last column
  * and the last row these are repeated. */
-static void dot_product(const product_out *o, product_rows left, int64_t m, const float *b, int64_t ldb,
-                        int64_t n, int64_t k, float *c)
+PRODUCT_INLINE void dot_columns(const product_out *o, product_rows left, int64_t m, const float *b,
+                                int64_t ldb, int64_t n, int64_t k, float *c, bool whole)
 {
+    enum { AHEAD = 3 * DOT_COLUMNS };
     const float *rows[DOT_ROWS], *columns[DOT_COLUMNS];
+    const int64_t share = (DOT_COLUMNS * DOT_ROWS + m - 1) / m; /* to ask for with each block */
     for (int64_t j = 0; j < n; j += DOT_COLUMNS) {
-        int64_t count = n - j < DOT_COLUMNS ? n - j : DOT_COLUMNS;
+        int64_t count = n - j < DOT_COLUMNS ? n - j : DOT_COLUMNS, asked = 0;
         for (int64_t i = 0; i < DOT_COLUMNS; i++) columns[i] = b + (j + (i < count ? i : count - 1)) * ldb;
         for (int64_t i = 0; i < m; i += DOT_ROWS) {
-            for (int64_t r = i * DOT_COLUMNS / m; r < (i + DOT_ROWS) * DOT_COLUMNS / m; r++)
+            for (int64_t last = asked + share; asked < last && asked < DOT_COLUMNS; asked++)
                 for (int64_t p = 0; p < k; p += 16)
-                    __builtin_prefetch(columns[0] + (DOT_COLUMNS + r) * ldb + p);
+                    __builtin_prefetch(columns[0] + (AHEAD + asked) * ldb + p);
             for (int64_t r = 0; r < DOT_ROWS; r++)
                 rows[r] = left.at + (i + r < m ? i + r : m - 1) * left.row_step;
-            finish_dots(o, dot_block(rows, columns, k), m - i < DOT_ROWS ? m - i : DOT_ROWS, count,
+            finish_dots(o, dot_block(rows, columns, k, whole), m - i < DOT_ROWS ? m - i : DOT_ROWS, count,
                         c + i * o->ldc + j);
         }
     }
+}
+
+static void dot_product(const product_out *o, product_rows left, int64_t m, const float *b, int64_t ldb,
+                        int64_t n, int64_t k, float *c)
+{
+    if (k % LANES == 0)
+        dot_columns(o, left, m, b, ldb, n, k, c, true);
+    else
+        dot_columns(o, left, m, b, ldb, n, k, c, false);
 }
 
 static void product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
