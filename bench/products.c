@@ -62,6 +62,7 @@ typedef struct job {
     trd__cpu_call call;
     size_t worker_bytes;
     int workers, phase;
+    _Atomic int64_t taken;
 } job;
 
 static void work(void *context, int worker, int workers)
@@ -101,13 +102,17 @@ static double kernel_ns(trd__pool *pool, const trd_op *op, const void *attr, ope
     j.workers = plan.workers == 1 ? 1 : info.workers;
     j.worker_bytes = (plan.worker_bytes + 63) / 64 * 64;
     j.call = (trd__cpu_call){.node = &node, .inputs = inputs, .outputs = out->data, .state = plan.state};
+    j.call.taken = &j.taken;
     j.call.worker_scratch = trd__alloc_aligned(j.worker_bytes * (size_t)info.workers);
     j.call.shared_scratch = trd__alloc_aligned(plan.shared_bytes);
     if (!j.call.worker_scratch || !j.call.shared_scratch) die(trd_error_message());
     double times[PASS_RUNS];
     for (int run = 0; run < runs; run++) {
         uint64_t start = trd__now_ns();
-        for (j.phase = 0; j.phase < (plan.phases ? plan.phases : 1); j.phase++) trd__pool_run(pool, work, &j);
+        for (j.phase = 0; j.phase < (plan.phases ? plan.phases : 1); j.phase++) {
+            j.taken = 0;
+            trd__pool_run(pool, work, &j);
+        }
         times[run] = (double)(trd__now_ns() - start);
     }
     qsort(times, (size_t)runs, sizeof *times, ascending);

@@ -3,9 +3,18 @@
 While it is not asked it stands still, so that of all processes only one ever runs. Its peak memory is that of the
 loops, not of loading and compiling: the mark is set back after its first answer.
 """
-import json, os, signal, subprocess, tempfile, time
+import ctypes, json, os, signal, subprocess, tempfile, threading, time
 
 LAST_WORDS = 3000  # characters of a dead process's standard error that are shown
+PATIENCE_S = 1800  # for an answer; the slowest peer compiles for some minutes
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent():
+    """A child that stands still would outlive a parent that is killed."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Failed(Exception):
@@ -19,7 +28,8 @@ class Process:
         begin = time.monotonic()
         try:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                            text=True, env=os.environ | environment, start_new_session=True)
+                                            text=True, env=os.environ | environment, start_new_session=True,
+                                            preexec_fn=die_with_parent)
         except OSError as e:
             self.errors.close()
             raise Failed(f"{name}: cannot be started: {e}") from None
@@ -42,7 +52,14 @@ class Process:
         os.killpg(self.process.pid, number)
 
     def answer(self):
-        line = self.process.stdout.readline()
+        """The next line; a process that is silent for too long is killed and has said nothing."""
+        patience = threading.Timer(PATIENCE_S, self.signal, [signal.SIGKILL])
+        patience.daemon = True
+        patience.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            patience.cancel()
         try:
             figures = json.loads(line)
         except ValueError:

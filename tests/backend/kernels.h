@@ -89,6 +89,7 @@ typedef struct kernel_run {
     trd__cpu_call call;
     size_t worker_bytes;
     int phase, workers;
+    _Atomic int64_t taken;
 } kernel_run;
 
 static inline void kernel_task(void *context, int worker, int workers)
@@ -152,14 +153,17 @@ static inline void case_run(kernel_case *c, const trd__cpu_kernel *kernel, trd__
     r.workers = plan.workers == 1 ? 1 : workers;
     size_t scratch = r.worker_bytes * (size_t)workers;
     r.call = (trd__cpu_call){.node = &node, .inputs = inputs, .outputs = outputs, .state = plan.state};
+    r.call.taken = &r.taken;
     r.call.worker_scratch = trd__alloc_aligned(scratch);
     r.call.shared_scratch = trd__alloc_aligned(plan.shared_bytes);
     memset(r.call.worker_scratch, 0xff, scratch);
     memset(r.call.shared_scratch, 0xff, plan.shared_bytes);
     trd__pool *pool;
     assert_int_equal(trd__pool_create(workers, &pool), TRD_OK);
-    for (r.phase = 0; r.phase < (plan.phases ? plan.phases : 1); r.phase++)
+    for (r.phase = 0; r.phase < (plan.phases ? plan.phases : 1); r.phase++) {
+        r.taken = 0;
         trd__pool_run(pool, kernel_task, &r);
+    }
     trd__pool_free(pool);
     trd__free(r.call.worker_scratch);
     trd__free(r.call.shared_scratch);

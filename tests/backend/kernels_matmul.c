@@ -44,6 +44,15 @@ static void every_form(void **state)
                       i * 8 + (size_t)form);
 }
 
+/* Products so large that two and three workers share them in small parts too, of rows and of columns. */
+static void shared_in_small_parts(void **state)
+{
+    (void)state;
+    check((product){1, 1040, 250, 800, true}, false, true, TRD_F32, TRD_F32, false, 1);
+    check((product){1, 250, 1040, 800, true}, true, false, TRD_F32, TRD_F32, true, 2);
+    check((product){3, 250, 1040, 800, false}, false, true, TRD_BF16, TRD_BF16, true, 3);
+}
+
 /* A product over no rows defines its result, and leaves an accumulator as it is. */
 static void empty_sum(void **state)
 {
@@ -133,8 +142,9 @@ static void large_shapes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_form), cmocka_unit_test(empty_sum),
-                                       cmocka_unit_test(small_products), cmocka_unit_test(small_kernel),
-                                       cmocka_unit_test(large_shapes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form),   cmocka_unit_test(shared_in_small_parts),
+        cmocka_unit_test(empty_sum),    cmocka_unit_test(small_products),
+        cmocka_unit_test(small_kernel), cmocka_unit_test(large_shapes)};
     return cmocka_run_group_tests_name("backend/kernels_matmul", tests, NULL, NULL);
 }

@@ -56,6 +56,12 @@ assert result["ratios"] == [4, 2, 6] and result["ratio"] == 4 and result["loss_d
 assert [s["peer"]["value"] for s in result["samples"]] == [8, 4, 12], result
 END
 
+sed -i 's/times = .*/times = iter([20, 20, 20])/' "$work/bench/peers/play_played.py"
+status=0
+compare 0 "[1]" || status=$?
+[ $status -eq 3 ] || fail "a ratio that is short ends with 3"
+prints "short"
+sed -i 's/times = .*/times = iter([40, 20, 60])/' "$work/bench/peers/play_played.py"
 compare 0.00005 "[1]" || fail "losses within the tolerance"
 for other in "0.001 [1]" ".nan [1]" "0 [2]"; do
     # shellcheck disable=SC2086
@@ -128,24 +134,31 @@ def loop(line):
 
 driver.serve(lambda spec: (loop, {"losses": [3.0]}))
 END
-"$work/bench/compare" "$work/die.yml" --treadle "$treadle" --python "played=$python" > "$work/out" 2>&1 &
-compare=$!
-waited=0
-until [ -e "$work/pid" ]; do
-    waited=$((waited + 1))
-    [ $waited -lt 300 ] || fail "the peer has not started"
-    sleep 0.1
+for signal in TERM KILL; do
+    rm -f "$work/pid"
+    "$work/bench/compare" "$work/die.yml" --treadle "$treadle" --python "played=$python" > "$work/out" 2>&1 &
+    compare=$!
+    waited=0
+    until [ -e "$work/pid" ]; do
+        waited=$((waited + 1))
+        [ $waited -lt 300 ] || fail "the peer has not started"
+        sleep 0.1
+    done
+    peer=$(cat "$work/pid")
+    kill -s $signal "$compare"
+    wait "$compare" && fail "SIG$signal: success"
+    waited=0
+    while grep -q '^State:[^Z]*$' "/proc/$peer/status" 2> /dev/null; do
+        waited=$((waited + 1))
+        [ $waited -lt 300 ] || fail "SIG$signal: the peer is still there"
+        sleep 0.1
+    done
+    grep -q Traceback "$work/out" && fail "SIG$signal: a traceback"
 done
-peer=$(cat "$work/pid")
-kill -s TERM "$compare"
-wait "$compare" && fail "SIGTERM: success"
-waited=0
-while grep -q '^State:[^Z]*$' "/proc/$peer/status" 2> /dev/null; do
-    waited=$((waited + 1))
-    [ $waited -lt 300 ] || fail "SIGTERM: the peer is still there"
-    sleep 0.1
-done
-grep -q Traceback "$work/out" && fail "SIGTERM: a traceback"
+
+# So does a peer that says nothing for too long.
+sed -i 's/^PATIENCE_S = .*/PATIENCE_S = 1/' "$work/bench/peers/process.py"
+refused "a peer that hangs" "FAILED: played ended with -9" "$work/die.yml" --python "played=$python"
 
 # bench/plot names the line that it cannot read.
 for line in garbage '[]' '{}' '{"commit": 1, "workload": "a", "share": 0.5}' \

@@ -10,6 +10,8 @@
 /* Rows and columns the library computes together, and the panels of the widening driver: each of the three
  * panels takes 1 MiB at most. */
 enum { ROW_GRAIN = 16, COLUMN_GRAIN = 48, PANEL_M = 512, PANEL_N = 512, PANEL_K = 512 };
+/* Small parts of C per worker, where each is worth SMALL_PART multiplications. */
+enum { SMALL_PARTS = 2, SMALL_PART = 1 << 21 };
 /* Multiplications up to which a call of the library costs more than it saves; TINY: of n * k, whatever m is,
  * where rows must keep their bits. */
 enum { SMALL = 1 << 17, TINY = 256 };
@@ -62,20 +64,21 @@ void trd__sgemm(const trd__row_math *math, bool transpose_a, bool transpose_b, i
         library_product(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-trd__gemm_tile trd__gemm_part(const trd__gemm *g, int worker, int workers)
+trd__deal trd__gemm_deal(const trd__gemm *g, int workers)
 {
-    trd__gemm_tile part = {0, g->m, 0, g->n};
+    int small = SMALL_PARTS * workers;
+    double of_one = (double)g->m * (double)g->n * (double)g->k / (TRD__DEAL_SHARE * small);
+    bool by_rows = g->m >= g->n;
+    return trd__deal_of(by_rows ? g->m : g->n, by_rows ? ROW_GRAIN : COLUMN_GRAIN, workers,
+                        of_one < SMALL_PART ? 0 : small);
+}
+
+trd__gemm_tile trd__gemm_part(const trd__gemm *g, const trd__deal *deal, int part)
+{
     int64_t begin, end;
-    if (g->m >= g->n) {
-        trd__partition(worker, workers, g->m, ROW_GRAIN, &begin, &end);
-        part.row = begin;
-        part.rows = end - begin;
-    } else {
-        trd__partition(worker, workers, g->n, COLUMN_GRAIN, &begin, &end);
-        part.column = begin;
-        part.columns = end - begin;
-    }
-    return part;
+    trd__deal_part(deal, part, &begin, &end);
+    return g->m >= g->n ? (trd__gemm_tile){begin, end - begin, 0, g->n}
+                        : (trd__gemm_tile){0, g->m, begin, end - begin};
 }
 
 static bool all_f32(const trd__gemm *g)

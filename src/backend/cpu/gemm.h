@@ -5,11 +5,12 @@
  * with A and B each float32 or bfloat16. bf16 operands are widened by panels into bounded scratch, multiplied
  * in float32 and rounded once: a bf16 accumulator gets C = bf16(f32(accumulator) + product) per call.
  *
- * Everything here runs on the calling thread alone; trd__gemm_part says which part of C is a worker's. The
+ * Everything here runs on the calling thread alone; trd__gemm_deal says who computes which part of C. The
  * library may allocate inside. Determinism: the bits of C depend on the arguments only. */
 #ifndef TRD_BACKEND_CPU_GEMM_H
 #define TRD_BACKEND_CPU_GEMM_H
 
+#include "backend/cpu/deal.h"
 #include "backend/cpu/row_math.h"
 
 typedef struct trd__gemm {
@@ -32,8 +33,9 @@ typedef struct trd__gemm_tile {
     int64_t row, rows, column, columns;
 } trd__gemm_tile;
 
-/* Worker's part of C: rows are split when m >= n, else columns, at multiples of the library's blocks. */
-trd__gemm_tile trd__gemm_part(const trd__gemm *g, int worker, int workers);
+/* How workers share C: parts of rows when m >= n, else of columns, at multiples of the library's blocks. */
+trd__deal trd__gemm_deal(const trd__gemm *g, int workers);
+trd__gemm_tile trd__gemm_part(const trd__gemm *g, const trd__deal *deal, int part);
 
 /* A product of this shape, float32 throughout, is not worth a call of the library. */
 bool trd__is_small_product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k);

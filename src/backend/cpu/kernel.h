@@ -3,7 +3,9 @@
  *
  * Each op has an ordered list of variants, best first, the plain reference kernel last; the first that does
  * not refuse the node wins. Reference kernels take every float dtype (f64 included: finite differences run on
- * them). Determinism: what a worker computes is a function of (worker, workers) alone.
+ * them). Determinism: the bits of what is computed are a function of workers alone, and of nothing that
+ * depends on time. Work is dealt by (worker, workers), or, where cores may be unequally fast, in numbered
+ * pieces that whoever is free takes: then nothing may be summed by who took it.
  *
  * Accumulators: operand i = op->alias_input of an op with TRD__OP_ALIASES. For a result r with in_place[r] =
  * i + 1 either outputs[r] == inputs[i] (the executor copies beforehand where it must), so the kernel adds in
@@ -11,6 +13,8 @@
  * buffer is undefined and the kernel must define every element (beta = 0), rows nobody adds to included. */
 #ifndef TRD_BACKEND_CPU_KERNEL_H
 #define TRD_BACKEND_CPU_KERNEL_H
+
+#include <stdatomic.h>
 
 #include "base/dtype.h"
 #include "base/pool.h"
@@ -55,9 +59,16 @@ typedef struct trd__cpu_call {
     void *shared_scratch;
     const void *state;
     int worker, workers;
-    const int64_t *row; /* of what is stacked, in a loop; NULL outside one. For messages */
+    const int64_t *row;     /* of what is stacked, in a loop; NULL outside one. For messages */
+    _Atomic int64_t *taken; /* see trd__cpu_take */
     trd__cpu_fault *fault;
 } trd__cpu_call;
+
+/* The number of a piece of work that no worker has yet: 0, 1, 2 ... in each phase of a call. */
+static inline int64_t trd__cpu_take(const trd__cpu_call *call)
+{
+    return atomic_fetch_add_explicit(call->taken, 1, memory_order_relaxed);
+}
 
 /* Reports that this run failed (an id out of range, the product library's error); the first one is kept with
  * op and program and makes the backend's sticky error. The kernel goes on with harmless values. */

@@ -60,29 +60,37 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     return TRD_OK;
 }
 
-static void run(const trd__cpu_call *call, int phase)
+/* A part of product i of the batch. */
+static void run_part(const trd__cpu_call *call, int64_t i, trd__gemm_tile tile)
 {
-    (void)phase;
     const gemm_plan *p = call->state;
     const trd__matmul_dims *d = &p->dims;
     const trd__gemm *g = &p->gemm;
     const unsigned char *a = call->inputs[0], *b = call->inputs[1];
     const unsigned char *accumulator = call->node->input_count > 2 ? call->inputs[2] : NULL;
-    unsigned char *c = call->outputs[0];
-    size_t a_step = (size_t)(d->m * d->k) * trd_dtype_bytes(g->a_dtype);
-    size_t b_step = d->y_batch ? (size_t)(d->k * d->n) * trd_dtype_bytes(g->b_dtype) : 0;
-    size_t c_step = (size_t)(d->m * d->n) * trd_dtype_bytes(g->c_dtype);
-    int64_t begin = 0, end = d->batch;
-    trd__gemm_tile tile = {0, d->m, 0, d->n};
-    if (p->by_batch)
-        trd__partition(call->worker, call->workers, d->batch, 1, &begin, &end);
-    else
-        tile = trd__gemm_part(g, call->worker, call->workers);
-    for (int64_t i = begin; i < end; i++) {
-        size_t at = (size_t)i;
-        trd__gemm_run(g, p->math, tile, a + at * a_step, b + at * b_step,
-                      accumulator ? accumulator + at * c_step : NULL, c + at * c_step, call->worker_scratch);
+    size_t a_at = (size_t)(i * d->m * d->k) * trd_dtype_bytes(g->a_dtype);
+    size_t b_at = d->y_batch ? (size_t)(i * d->k * d->n) * trd_dtype_bytes(g->b_dtype) : 0;
+    size_t c_at = (size_t)(i * d->m * d->n) * trd_dtype_bytes(g->c_dtype);
+    trd__gemm_run(g, p->math, tile, a + a_at, b + b_at, accumulator ? accumulator + c_at : NULL,
+                  (unsigned char *)call->outputs[0] + c_at, call->worker_scratch);
+}
+
+static void run(const trd__cpu_call *call, int phase)
+{
+    (void)phase;
+    const gemm_plan *p = call->state;
+    const trd__gemm *g = &p->gemm;
+    int64_t begin = 0, end = p->dims.batch;
+    if (p->by_batch) {
+        trd__partition(call->worker, call->workers, p->dims.batch, 1, &begin, &end);
+        for (int64_t i = begin; i < end; i++) run_part(call, i, (trd__gemm_tile){0, g->m, 0, g->n});
+        return;
     }
+    trd__deal deal = trd__gemm_deal(g, call->workers);
+    for (int64_t i = 0; i < end; i++) run_part(call, i, trd__gemm_part(g, &deal, call->worker));
+    if (deal.small == 0) return;
+    for (int64_t at = trd__cpu_take(call); at < end * deal.small; at = trd__cpu_take(call))
+        run_part(call, at / deal.small, trd__gemm_part(g, &deal, deal.workers + (int)(at % deal.small)));
 }
 
 /* The same kernel in two places of the list: small products stand before the stream of a weight's rows, and

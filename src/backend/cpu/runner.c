@@ -18,6 +18,7 @@ typedef struct barrier {
     _Atomic int arrived;
     _Atomic uint32_t generation;
     _Atomic int sleepers;
+    _Atomic int64_t taken; /* pieces of work since the last barrier */
     pthread_mutex_t mutex;
     pthread_cond_t wake;
 } barrier;
@@ -61,6 +62,7 @@ static void barrier_wait(barrier *b)
     uint32_t seen = atomic_load(&b->generation);
     if (atomic_fetch_add(&b->arrived, 1) + 1 == b->workers) {
         atomic_store(&b->arrived, 0);
+        atomic_store(&b->taken, 0);
         atomic_fetch_add(&b->generation, 1);
         if (atomic_load(&b->sleepers) == 0) return;
         pthread_mutex_lock(&b->mutex);
@@ -100,9 +102,13 @@ static void run_step(trd__runner *runner, const trd__cpu_step *step, int64_t tur
                           .worker = worker,
                           .workers = workers,
                           .row = step->loop ? &row : NULL,
+                          .taken = &runner->barrier.taken,
                           .fault = &runner->fault};
     for (int phase = 0; phase < step->phases; phase++) {
-        if (phase > 0 && workers > 1) barrier_wait(&runner->barrier);
+        if (workers == 1)
+            atomic_store_explicit(&runner->barrier.taken, 0, memory_order_relaxed);
+        else if (phase > 0)
+            barrier_wait(&runner->barrier);
         step->kernel->run(&call, phase);
     }
 }
@@ -160,6 +166,7 @@ void trd__runner_run(trd__runner *runner, const trd__run *run, trd__track *track
     const trd__executable *executable = run->executable;
     runner->run = run;
     runner->track = track;
+    atomic_store(&runner->barrier.taken, 0);
     if (track) runner->lap_ns = trd__now_ns();
     runner->fault.program = executable->name;
     if (runner->workers > 1 && any_shared(executable))

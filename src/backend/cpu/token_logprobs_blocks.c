@@ -1,11 +1,11 @@
 /* Blocked log-probabilities: the parts shared with the gradient, and the forward kernel, which keeps one tile
- * of logits per worker. Phase 0: every worker folds its part of the vocabulary into the statistics of all
- * rows. Phase 1: log-probabilities from the statistics. */
+ * of logits per worker. Phase 0: every part of the vocabulary is folded into its own statistics of all rows.
+ * Phase 1: log-probabilities from the statistics. */
 #include "backend/cpu/token_logprobs_blocks.h"
 
 #include <math.h>
 
-enum { SMALL = 1 << 18, VOCABULARY_GRAIN = 64 };
+enum { SMALL = 1 << 18, VOCABULARY_GRAIN = 64, SMALL_PARTS = 8 };
 
 const char *trd__logprobs_refuse(const trd_node *n, const trd__cpu_info *info)
 {
@@ -45,6 +45,9 @@ trd__logprobs_plan *trd__logprobs_plan_make(const trd_node *n, trd__cpu_plan *pl
                             .stable_rows = true};
     p->gemm_bytes = trd__gemm_scratch_bytes(&p->logits);
     plan->workers = (double)d.rows * (double)d.vocabulary * (double)d.channels < SMALL ? 1 : 0;
+    bool large = d.vocabulary >= TRD__DEAL_SHARE * SMALL_PARTS * VOCABULARY_GRAIN;
+    p->deal = trd__deal_of(d.vocabulary, VOCABULARY_GRAIN, plan->workers == 1 ? 1 : plan->info->workers,
+                           large ? SMALL_PARTS : 0);
     plan->state = p;
     return p;
 }
@@ -112,15 +115,15 @@ void trd__logprobs_fold(const trd__logprobs_plan *p, const trd__cpu_call *call, 
     }
 }
 
-trd__row_stat trd__logprobs_total(const trd__row_stat *stats, int64_t stride, int workers)
+trd__row_stat trd__logprobs_total(const trd__row_stat *stats, int64_t stride, int parts)
 {
     trd__row_stat total = {.largest = stats[0].largest};
-    for (int w = 1; w < workers; w++)
-        if (stats[w * stride].largest > total.largest) total.largest = stats[w * stride].largest;
-    for (int w = 0; w < workers; w++)
-        if (stats[w * stride].sum != 0.0)
+    for (int part = 1; part < parts; part++)
+        if (stats[part * stride].largest > total.largest) total.largest = stats[part * stride].largest;
+    for (int part = 0; part < parts; part++)
+        if (stats[part * stride].sum != 0.0)
             total.sum +=
-                stats[w * stride].sum * exp((double)stats[w * stride].largest - (double)total.largest);
+                stats[part * stride].sum * exp((double)stats[part * stride].largest - (double)total.largest);
     return total;
 }
 
@@ -138,10 +141,10 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
 {
     trd__logprobs_plan *p = trd__logprobs_plan_make(n, plan);
     if (!p) return TRD_NO_MEMORY;
-    size_t workers = plan->workers == 1 ? 1 : (size_t)plan->info->workers, rows = (size_t)p->d.rows;
+    size_t parts = (size_t)trd__deal_parts(&p->deal), rows = (size_t)p->d.rows;
     size_t floats = (size_t)(p->block_rows * (p->d.channels + p->tile));
     plan->worker_bytes = p->gemm_bytes + floats * sizeof(float) + rows * sizeof(int32_t);
-    plan->shared_bytes = workers * rows * sizeof(trd__row_stat) + rows * sizeof(float);
+    plan->shared_bytes = parts * rows * sizeof(trd__row_stat) + rows * sizeof(float);
     plan->phases = 2;
     return TRD_OK;
 }
@@ -153,37 +156,48 @@ static void write_results(const trd__logprobs_plan *p, const trd__cpu_call *call
     for (int64_t row = 0; logprobs && row < p->d.rows; row++) logprobs[row] = 0.0f;
     for (int64_t row = 0; log_sums && row < p->d.rows; row++) log_sums[row] = 0.0f;
     for (int64_t i = 0; i < count; i++) {
-        trd__row_stat total = trd__logprobs_total(stats + i, p->d.rows, call->workers);
+        trd__row_stat total = trd__logprobs_total(stats + i, p->d.rows, trd__deal_parts(&p->deal));
         if (logprobs) logprobs[list[i]] = trd__logprobs_value(&total, target[i]);
         if (log_sums) log_sums[list[i]] = trd__logprobs_log_sum(&total);
     }
 }
 
-static void run(const trd__cpu_call *call, int phase)
+/* A part of the vocabulary into its statistics of all rows. */
+static void fold_part(const trd__logprobs_plan *p, const trd__cpu_call *call, const int32_t *list,
+                      int64_t count, int part, trd__row_stat *stats, float *target)
 {
-    const trd__logprobs_plan *p = call->state;
     float *logits = call->worker_scratch, *hidden = logits + p->block_rows * p->tile;
     unsigned char *gemm_scratch = (unsigned char *)(hidden + p->block_rows * p->d.channels);
-    int32_t *list = (int32_t *)(void *)(gemm_scratch + p->gemm_bytes);
-    trd__row_stat *stats = call->shared_scratch;
-    float *target = (float *)(stats + call->workers * p->d.rows);
-    int64_t count = trd__logprobs_list(p, call, list), begin, end;
-    if (phase == 1) {
-        if (call->worker == 0) write_results(p, call, list, count, target, stats);
-        return;
-    }
-    trd__partition(call->worker, call->workers, p->d.vocabulary, VOCABULARY_GRAIN, &begin, &end);
-    stats += call->worker * p->d.rows;
+    int64_t begin, end;
+    trd__deal_part(&p->deal, part, &begin, &end);
+    stats += part * p->d.rows;
     trd__logprobs_reset(stats, count);
     for (int64_t at = 0; at < count; at += TRD__LOGPROBS_ROWS) {
         int64_t rows = trd__logprobs_block_count(count, at / TRD__LOGPROBS_ROWS);
-        trd__logprobs_gather(p, call, list + at, rows, hidden);
+        if (begin < end) trd__logprobs_gather(p, call, list + at, rows, hidden);
         for (int64_t first = begin; first < end; first += p->tile) {
             int64_t columns = end - first < p->tile ? end - first : p->tile;
             trd__logprobs_tile(p, call, hidden, rows, first, columns, logits, gemm_scratch);
             trd__logprobs_fold(p, call, list + at, rows, first, columns, logits, stats + at, target + at);
         }
     }
+}
+
+static void run(const trd__cpu_call *call, int phase)
+{
+    const trd__logprobs_plan *p = call->state;
+    size_t list_at = (size_t)(p->block_rows * (p->tile + p->d.channels)) * sizeof(float) + p->gemm_bytes;
+    int32_t *list = (int32_t *)(void *)((unsigned char *)call->worker_scratch + list_at);
+    trd__row_stat *stats = call->shared_scratch;
+    int parts = trd__deal_parts(&p->deal);
+    float *target = (float *)(stats + parts * p->d.rows);
+    int64_t count = trd__logprobs_list(p, call, list);
+    if (phase == 1) {
+        if (call->worker == 0) write_results(p, call, list, count, target, stats);
+        return;
+    }
+    for (int part = call->worker; part < parts; part = trd__deal_next(&p->deal, call))
+        fold_part(p, call, list, count, part, stats, target);
 }
 
 const trd__cpu_kernel trd__token_logprobs_blocks = {

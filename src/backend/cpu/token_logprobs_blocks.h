@@ -25,6 +25,7 @@ typedef struct trd__logprobs_plan {
     int64_t block_rows;                   /* capacity of a block, padding included */
     int64_t blocks;                       /* with every row on */
     int64_t tile;                         /* columns of the vocabulary at a time */
+    trd__deal deal;                       /* of the vocabulary */
     trd__gemm logits, d_weight, d_hidden; /* of one tile and a full block */
     size_t gemm_bytes;
 } trd__logprobs_plan;
@@ -48,8 +49,8 @@ void trd__logprobs_fold(const trd__logprobs_plan *p, const trd__cpu_call *call, 
                         int64_t count, int64_t first, int64_t columns, const float *logits,
                         trd__row_stat *stats, float *target);
 void trd__logprobs_reset(trd__row_stat *stats, int64_t count);
-/* A row's statistics over the whole vocabulary, from those of all workers, which lie `stride` apart. */
-trd__row_stat trd__logprobs_total(const trd__row_stat *stats, int64_t stride, int workers);
+/* A row's statistics over the whole vocabulary, from those of all parts of it, which lie `stride` apart. */
+trd__row_stat trd__logprobs_total(const trd__row_stat *stats, int64_t stride, int parts);
 /* From a row's total: its log-sum-exp, and the log-probability of the token with logit `target`. Logits may
  * be large where their difference, which is what counts, is not: so the largest is taken off first. */
 float trd__logprobs_log_sum(const trd__row_stat *total);

@@ -1,7 +1,6 @@
 /* Blocked gradient of the log-probabilities: the logits of one block of rows are formed once, kept, and
- * turned in place into their own gradient. Every worker owns a part of the vocabulary throughout: its logits,
- * its rows of the weight's gradient, and its share of the hidden rows' gradient, which is summed in the
- * workers' order.
+ * turned in place into their own gradient. The vocabulary is dealt in parts: of its logits, its rows of the
+ * weight's gradient, and its share of the hidden rows' gradient, which is summed in the parts' order.
  *
  * Phases of block b: 2 b forms logits and statistics (and sums the hidden gradient of block b - 1), 2 b + 1
  * forms the gradients. One last phase sums the last block and clears the rows that are off. */
@@ -9,7 +8,7 @@
 
 #include "backend/cpu/token_logprobs_blocks.h"
 
-enum { VOCABULARY_GRAIN = 64, ROW_GRAIN = 8 };
+enum { ROW_GRAIN = 8 };
 
 /* Scratch of a call as seen by one worker. */
 typedef struct views {
@@ -18,11 +17,12 @@ typedef struct views {
     int32_t *list;
     unsigned char *gemm_scratch;
     float *logits;        /* shared: (block, V), in tiles */
-    float *partial;       /* shared: per worker (block, C) */
+    float *partial;       /* shared: per part (block, C) */
     float *target;        /* shared: (block) */
-    trd__row_stat *stats; /* shared: per worker (block) */
+    trd__row_stat *stats; /* shared: per part (block) */
     int64_t count;        /* rows that are on */
-    int64_t begin, end;   /* this worker's part of the vocabulary */
+    int parts, part;      /* of the vocabulary; the one in hand */
+    int64_t begin, end;   /* of that */
 } views;
 
 static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
@@ -54,11 +54,11 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     size_t second = trd__gemm_scratch_bytes(&p->d_weight), third = trd__gemm_scratch_bytes(&p->d_hidden);
     if (second > p->gemm_bytes) p->gemm_bytes = second;
     if (third > p->gemm_bytes) p->gemm_bytes = third;
-    size_t workers = plan->workers == 1 ? 1 : (size_t)plan->info->workers, block = (size_t)p->block_rows;
+    size_t parts = (size_t)trd__deal_parts(&p->deal), block = (size_t)p->block_rows;
     size_t channels = (size_t)d->channels;
     plan->worker_bytes = block * sizeof(trd__row_stat) + p->gemm_bytes +
                          (block * channels + channels) * sizeof(float) + (size_t)d->rows * sizeof(int32_t);
-    plan->shared_bytes = workers * block * (sizeof(trd__row_stat) + channels * sizeof(float)) +
+    plan->shared_bytes = parts * block * (sizeof(trd__row_stat) + channels * sizeof(float)) +
                          block * (size_t)(d->vocabulary + 1) * sizeof(float);
     plan->phases = (int)(2 * p->blocks + 1);
     if (n->inputs[5].node) plan->in_place[2] = 5 + 1;
@@ -74,12 +74,12 @@ static views make_views(const trd__logprobs_plan *p, const trd__cpu_call *call)
     v.hidden = (float *)(void *)(v.gemm_scratch + p->gemm_bytes);
     v.row = v.hidden + block * channels;
     v.list = (int32_t *)(void *)(v.row + channels);
+    v.parts = trd__deal_parts(&p->deal);
     v.stats = call->shared_scratch;
-    v.partial = (float *)(void *)(v.stats + call->workers * block);
-    v.target = v.partial + call->workers * block * channels;
+    v.partial = (float *)(void *)(v.stats + v.parts * block);
+    v.target = v.partial + v.parts * block * channels;
     v.logits = v.target + block;
     v.count = trd__logprobs_list(p, call, v.list);
-    trd__partition(call->worker, call->workers, p->d.vocabulary, VOCABULARY_GRAIN, &v.begin, &v.end);
     return v;
 }
 
@@ -94,13 +94,12 @@ static float *tile_at(const trd__logprobs_plan *p, const views *v, int64_t first
     return v->logits + first * p->block_rows;
 }
 
+/* The part in hand. */
 static void form_logits(const trd__logprobs_plan *p, const trd__cpu_call *call, const views *v, int64_t block)
 {
     int64_t rows = trd__logprobs_block_count(v->count, block);
-    if (rows == 0) return;
     const int32_t *list = v->list + block * TRD__LOGPROBS_ROWS;
-    trd__row_stat *stats = v->stats + call->worker * p->block_rows;
-    trd__logprobs_gather(p, call, list, rows, v->hidden);
+    trd__row_stat *stats = v->stats + v->part * p->block_rows;
     trd__logprobs_reset(stats, rows);
     for (int64_t first = v->begin; first < v->end; first += p->tile) {
         int64_t columns = tile_columns(p, v, first);
@@ -152,38 +151,43 @@ static void add_hidden_gradient(const trd__logprobs_plan *p, const trd__cpu_call
     trd__gemm g = p->d_hidden;
     g.k = g.lda = tile_columns(p, v, first);
     g.m = rows;
-    float *partial = v->partial + call->worker * p->block_rows * p->d.channels;
+    float *partial = v->partial + v->part * p->block_rows * p->d.channels;
     size_t row_bytes = (size_t)p->d.channels * trd_dtype_bytes(g.b_dtype);
     const unsigned char *weight = (const unsigned char *)call->inputs[1] + (size_t)first * row_bytes;
     trd__gemm_run(&g, p->math, (trd__gemm_tile){0, rows, 0, g.n}, tile_at(p, v, first), weight,
                   first > v->begin ? partial : NULL, partial, v->gemm_scratch);
 }
 
-static void form_gradients(const trd__logprobs_plan *p, const trd__cpu_call *call, const views *v,
-                           int64_t block)
+/* The statistics of a block's rows over the whole vocabulary, and the results they give. */
+static void total_rows(const trd__logprobs_plan *p, const trd__cpu_call *call, const views *v, int64_t block)
 {
     int64_t rows = trd__logprobs_block_count(v->count, block);
     const int32_t *list = v->list + block * TRD__LOGPROBS_ROWS;
     float *logprobs = call->outputs[0], *log_sums = call->outputs[3];
     for (int64_t r = 0; r < rows; r++) {
-        v->totals[r] = trd__logprobs_total(v->stats + r, p->block_rows, call->workers);
+        v->totals[r] = trd__logprobs_total(v->stats + r, p->block_rows, v->parts);
         if (call->worker != 0) continue;
         if (logprobs) logprobs[list[r]] = trd__logprobs_value(v->totals + r, v->target[r]);
         if (log_sums) log_sums[list[r]] = trd__logprobs_log_sum(v->totals + r);
     }
-    if (rows == 0 && block > 0)
-        return; /* without rows block 0 still defines d_weight: a product over nothing */
+}
+
+/* The part in hand. */
+static void form_gradients(const trd__logprobs_plan *p, const trd__cpu_call *call, const views *v,
+                           int64_t block)
+{
+    int64_t rows = trd__logprobs_block_count(v->count, block);
     for (int64_t first = v->begin; first < v->end; first += p->tile) {
         turn_tile(p, call, v, block, rows, first);
         add_weight_gradient(p, call, v, block, rows, first);
         if (rows > 0) add_hidden_gradient(p, call, v, rows, first);
     }
     if (v->begin == v->end)
-        memset(v->partial + call->worker * p->block_rows * p->d.channels, 0,
+        memset(v->partial + v->part * p->block_rows * p->d.channels, 0,
                (size_t)(p->block_rows * p->d.channels) * sizeof(float));
 }
 
-/* The hidden gradient of a block: the workers' shares, summed in order and rounded once. */
+/* The hidden gradient of a block: the parts' shares, summed in order and rounded once. */
 static void sum_hidden(const trd__logprobs_plan *p, const trd__cpu_call *call, const views *v, int64_t block)
 {
     int64_t channels = p->d.channels, begin, end;
@@ -194,8 +198,8 @@ static void sum_hidden(const trd__logprobs_plan *p, const trd__cpu_call *call, c
         int64_t at = list[r] * channels;
         float *sum = trd__row_target(p->d.hidden_dtype, call->outputs[1], at, v->row);
         memcpy(sum, v->partial + r * channels, (size_t)channels * sizeof *sum);
-        for (int w = 1; w < call->workers; w++)
-            p->math->add(sum, v->partial + (w * p->block_rows + r) * channels, sum, channels);
+        for (int part = 1; part < v->parts; part++)
+            p->math->add(sum, v->partial + (part * p->block_rows + r) * channels, sum, channels);
         trd__row_write(p->math, p->d.hidden_dtype, sum, call->outputs[1], at, channels);
     }
 }
@@ -218,16 +222,23 @@ static void run(const trd__cpu_call *call, int phase)
 {
     const trd__logprobs_plan *p = call->state;
     views v = make_views(p, call);
-    int64_t block = phase / 2;
-    if (phase % 2) {
-        form_gradients(p, call, &v, block);
+    int64_t block = phase / 2, rows = trd__logprobs_block_count(v.count, block);
+    bool gradients = phase % 2;
+    if (!gradients && block > 0) sum_hidden(p, call, &v, block - 1);
+    if (block == p->blocks) {
+        clear_rows_off(p, call);
         return;
     }
-    if (block > 0) sum_hidden(p, call, &v, block - 1);
-    if (block < p->blocks)
-        form_logits(p, call, &v, block);
+    /* Without rows block 0 still defines d_weight: a product over nothing. */
+    if (rows == 0 && !(gradients && block == 0)) return;
+    if (gradients)
+        total_rows(p, call, &v, block);
     else
-        clear_rows_off(p, call);
+        trd__logprobs_gather(p, call, v.list + block * TRD__LOGPROBS_ROWS, rows, v.hidden);
+    for (v.part = call->worker; v.part < v.parts; v.part = trd__deal_next(&p->deal, call)) {
+        trd__deal_part(&p->deal, v.part, &v.begin, &v.end);
+        (gradients ? form_gradients : form_logits)(p, call, &v, block);
+    }
 }
 
 const trd__cpu_kernel trd__token_logprobs_grad_blocks = {
