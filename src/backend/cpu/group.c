@@ -3,7 +3,9 @@
  * operand is read for the last time before its tile is written, or the write waits for the tile's end. */
 #include "backend/cpu/group.h"
 
-enum { AHEAD = 2 * TRD__TILE };
+/* Elements from those that are computed to those that are asked for, and elements at once where they pass
+ * through no register. */
+enum { AHEAD = 32 * TRD__TILE, STREAMED = 16 * TRD__TILE };
 
 typedef struct frame {
     const trd__group *group;
@@ -79,6 +81,12 @@ static void reduce_tile(const frame *f, const trd__group_op *op, int n)
 static void run_op(frame *f, const trd__group_op *op, int64_t at, int n)
 {
     const trd__group *g = f->group;
+    if (op->streamed && n % TRD__PARTIALS == 0) {
+        const trd__group_load *load = &g->loads[op->first_load];
+        double *partials = f->partials + (size_t)op->reduction * TRD__PARTIALS;
+        g->tiles->stream_squares(partials, load->dtype, f->call->inputs[load->input], at, n);
+        return;
+    }
     for (int i = 0; i < op->load_count; i++) load_tile(f, &g->loads[op->first_load + i], at, n);
     if (op->reduction >= 0) {
         reduce_tile(f, op, n);
@@ -99,10 +107,29 @@ static void run_op(frame *f, const trd__group_op *op, int64_t at, int n)
     f->reg[op->out] = out;
 }
 
-static void run_tile(frame *f, int64_t at, int n)
+/* Asks for the operands' elements [at, at + n), of each op k the share that is its turn: ops go over a tile
+ * one after the other, and memory would stand idle during most of them if all were asked for at once. */
+static void prefetch(const frame *f, int64_t at, int64_t n, int k)
 {
     const trd__group *g = f->group;
-    for (int k = 0; k < g->op_count; k++) run_op(f, &g->ops[k], at, n);
+    for (int i = 0; i < g->load_count; i++) {
+        const trd__group_load *load = &g->loads[i];
+        size_t element = trd_dtype_bytes(load->dtype), from = (size_t)k * load->share;
+        size_t bytes = (size_t)n * element;
+        if (load->share == 0 || from >= bytes) continue;
+        const char *data = (const char *)f->call->inputs[load->input] + (size_t)at * element;
+        trd__prefetch(data + from, bytes - from < load->share ? bytes - from : load->share);
+    }
+}
+
+static void run_tile(frame *f, int64_t at, int n, int64_t last)
+{
+    const trd__group *g = f->group;
+    int64_t ahead = at + AHEAD, asked = last - ahead < n ? last - ahead : n;
+    for (int k = 0; k < g->op_count; k++) {
+        if (asked > 0) prefetch(f, ahead, asked, k);
+        run_op(f, &g->ops[k], at, n);
+    }
     for (int s = 0; s < g->store_count; s++) {
         const trd__group_store *store = &g->stores[s];
         if (f->direct[s] && n == padded(n)) continue;
@@ -157,19 +184,6 @@ static void finish(const trd__group *g, const trd__cpu_call *call)
     }
 }
 
-/* Asks for the operands' elements [at, at + n) ahead of their tile: ops go over a tile one after the other,
- * so left alone the processor would wait for memory at each tile's first op and leave it idle at the rest. */
-static void prefetch(const frame *f, int64_t at, int64_t n)
-{
-    const trd__group *g = f->group;
-    for (int i = 0; i < g->load_count; i++) {
-        const trd__group_load *load = &g->loads[i];
-        if (load->kind != TRD__LOAD_FULL) continue;
-        size_t bytes = trd_dtype_bytes(load->dtype);
-        trd__prefetch((const char *)f->call->inputs[load->input] + (size_t)at * bytes, (size_t)n * bytes);
-    }
-}
-
 static void run(const trd__cpu_call *call, int phase)
 {
     const trd__group *g = call->state;
@@ -187,10 +201,10 @@ static void run(const trd__cpu_call *call, int phase)
     begin(&f);
     int64_t first, last;
     trd__partition(call->worker, call->workers, g->count, TRD__TILE, &first, &last);
-    for (int64_t at = first; at < last; at += TRD__TILE) {
-        int64_t ahead = at + AHEAD;
-        if (ahead < last) prefetch(&f, ahead, last - ahead < TRD__TILE ? last - ahead : TRD__TILE);
-        run_tile(&f, at, last - at < TRD__TILE ? (int)(last - at) : TRD__TILE);
+    int most = g->op_count == 1 && g->ops[0].streamed ? STREAMED : TRD__TILE;
+    for (int64_t at = first, n; at < last; at += n) {
+        n = last - at >= most ? most : last - at < TRD__TILE ? last - at : TRD__TILE;
+        run_tile(&f, at, (int)n, last);
     }
 }
 

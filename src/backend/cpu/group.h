@@ -20,6 +20,7 @@ typedef struct trd__group_load {
     int input; /* number of the call's operand; -1 for constants */
     trd_dtype dtype;
     int reg, last_op; /* the op that uses it last */
+    size_t share;     /* bytes of a tile further on that each op asks for; 0: none */
     float value;
     int rank;
     int64_t dim[TRD_MAX_RANK], stride[TRD_MAX_RANK];
@@ -33,6 +34,7 @@ typedef struct trd__group_op {
     int first_load, load_count; /* done right before */
     int store;                  /* number of the store that may be written directly, -1: none */
     int reduction;              /* number of the reduction this op is instead, -1: none */
+    bool streamed;              /* a sum of squares of an operand that no other op reads: right from memory */
 } trd__group_op;
 
 typedef struct trd__group_store {

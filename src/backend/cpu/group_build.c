@@ -274,6 +274,24 @@ static trd_status place_loads(const trd__group_build *g, trd__group *group, trd_
     return TRD_OK;
 }
 
+/* How operands come from memory: by streaming reductions, or asked for by all ops in turn. */
+static void plan_reads(trd__group *group)
+{
+    for (int k = 0; k < group->op_count; k++) {
+        trd__group_op *op = &group->ops[k];
+        if (op->reduction < 0 || !group->reductions[op->reduction].squares || op->load_count != 1) continue;
+        const trd__group_load *load = &group->loads[op->first_load];
+        op->streamed = load->kind == TRD__LOAD_FULL && load->last_op == k &&
+                       (load->dtype == TRD_F32 || load->dtype == TRD_BF16);
+    }
+    for (int i = 0; i < group->load_count; i++) {
+        trd__group_load *load = &group->loads[i];
+        if (load->kind != TRD__LOAD_FULL || group->ops[load->last_op].streamed) continue;
+        size_t lines = TRD__TILE * trd_dtype_bytes(load->dtype) / TRD__CACHE_LINE;
+        load->share = (lines / (size_t)group->op_count + 1) * TRD__CACHE_LINE;
+    }
+}
+
 static trd_status finish_group(trd__group_build *g, trd__group *group)
 {
     trd__arena *arena = g->l->arena;
@@ -299,7 +317,9 @@ static trd_status finish_group(trd__group_build *g, trd__group *group)
     group->stores = copy(arena, g->stores, g->store_count, sizeof *g->stores);
     group->reductions = copy(arena, g->reductions, g->reduction_count, sizeof *g->reductions);
     if (!group->ops || !group->stores || !group->reductions) return TRD_NO_MEMORY;
-    return place_loads(g, group, arena);
+    TRD_TRY(place_loads(g, group, arena));
+    plan_reads(group);
+    return TRD_OK;
 }
 
 /* Inputs that are read element by element only may hand their buffer to a result of the same width. */

@@ -139,6 +139,36 @@ static inline vd vload_wide(const float *p)
 #endif
 }
 
+static inline vd vfma_wide(vd x, vd y, vd z)
+{
+#if defined(__AVX512F__)
+    return (vd)_mm512_fmadd_pd((__m512d)x, (__m512d)y, (__m512d)z);
+#elif defined(__AVX2__)
+    return (vd)_mm256_fmadd_pd((__m256d)x, (__m256d)y, (__m256d)z);
+#else
+    return x * y + z;
+#endif
+}
+static inline vd vload_wide_bf16(const uint16_t *p)
+{
+#if defined(__AVX512F__)
+    __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16);
+    return (vd)_mm512_cvtps_pd((__m256)bits);
+#elif defined(__AVX2__)
+    __m128i bits = _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)p)), 16);
+    return (vd)_mm256_cvtps_pd((__m128)bits);
+#else
+    vd x;
+    for (int i = 0; i < WIDE_LANES; i++) {
+        uint32_t bits = (uint32_t)p[i] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        x[i] = (double)value;
+    }
+    return x;
+#endif
+}
+
 static inline vf vabs(vf x)
 {
     return (vf)((vu)x & 0x7fffffffu);

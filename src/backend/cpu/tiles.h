@@ -6,7 +6,7 @@
 
 #include "backend/cpu/kernel.h"
 
-enum { TRD__TILE = 512, TRD__TILE_STEP = 16, TRD__PARTIALS = 32 };
+enum { TRD__TILE = 512, TRD__TILE_STEP = 16, TRD__PARTIALS = 32, TRD__AHEAD = 1 << 14 };
 
 /* out[i] = op(in[0][i], ...) for n values, a multiple of TRD__TILE_STEP; out may equal an input. */
 typedef void (*trd__tile_function)(float *out, const float *const *in, int n);
@@ -36,6 +36,9 @@ typedef struct trd__tiles {
     /* Adds n values (any n), or their squares, to TRD__PARTIALS partial sums. */
     void (*sum)(double *partials, const float *in, int n);
     void (*sum_squares)(double *partials, const float *in, int n);
+    /* The same bits from n elements of float32 or bfloat16 in memory, a multiple of TRD__PARTIALS, which are
+     * read while those TRD__AHEAD bytes behind them are asked for. */
+    void (*stream_squares)(double *partials, trd_dtype dtype, const void *data, int64_t at, int n);
 } trd__tiles;
 
 extern const trd__tiles trd__tiles_baseline, trd__tiles_avx2, trd__tiles_avx512;

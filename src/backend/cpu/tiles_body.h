@@ -161,6 +161,33 @@ static void fill(float *out, float value, int n)
 TILE_SUM(sum, x)
 TILE_SUM(sum_squares, x *x)
 
+/* A square of a float32 is exact in float64, so that it does not matter whether it is added by one
+ * instruction. What is asked for ahead may lie behind the array, which is harmless. */
+#define STREAM_SQUARES(function, type, load_wide)                                                            \
+    static void function(double *partials, const type *in, int n)                                            \
+    {                                                                                                        \
+        vd sums[TRD__PARTIALS / WIDE_LANES];                                                                 \
+        memcpy(sums, partials, sizeof sums);                                                                 \
+        for (int i = 0; i < n; i += TRD__PARTIALS) {                                                         \
+            trd__prefetch((const char *)(in + i) + TRD__AHEAD, TRD__PARTIALS * sizeof *in);                  \
+            for (int j = 0; j < TRD__PARTIALS / WIDE_LANES; j++) {                                           \
+                vd x = load_wide(in + i + j * WIDE_LANES);                                                   \
+                sums[j] = vfma_wide(x, x, sums[j]);                                                          \
+            }                                                                                                \
+        }                                                                                                    \
+        memcpy(partials, sums, sizeof sums);                                                                 \
+    }
+STREAM_SQUARES(stream_f32, float, vload_wide)
+STREAM_SQUARES(stream_bf16, trd__bf16, vload_wide_bf16)
+
+static void stream_squares(double *partials, trd_dtype dtype, const void *data, int64_t at, int n)
+{
+    if (dtype == TRD_F32)
+        stream_f32(partials, (const float *)data + at, n);
+    else
+        stream_bf16(partials, (const trd__bf16 *)data + at, n);
+}
+
 #define TILE_ROW(op_name, expression) {&trd__op_##op_name, op_name##_tile},
 static const trd__tile_op tile_ops[] = {TILE_OPS(TILE_ROW){0}};
 
@@ -177,4 +204,5 @@ const trd__tiles TILES_TABLE = {.ops = tile_ops,
                                 .round = round_to,
                                 .fill = fill,
                                 .sum = sum,
-                                .sum_squares = sum_squares};
+                                .sum_squares = sum_squares,
+                                .stream_squares = stream_squares};
