@@ -2,6 +2,7 @@
  * warm cache, checksums included. Every round is another step's checkpoint of the same parameters.
  * Invariant: what it writes lies in a folder of its own, which is removed. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -51,7 +52,7 @@ static trd_status start(checkpoint_bench *b, int words, char **argv)
 {
     TRD_TRY(cli_bench_config(&b->run, words, argv));
     trd_engine_options *o = &b->run.options;
-    b->folder = trd__format("%s/bench-checkpoint", b->run.folder);
+    b->folder = trd__format("%s/bench-checkpoint-%ld", b->run.folder, (long)getpid());
     b->save_ms = trd__calloc((size_t)b->rounds, sizeof *b->save_ms);
     b->load_ms = trd__calloc((size_t)b->rounds, sizeof *b->load_ms);
     if (!b->folder || !b->save_ms || !b->load_ms) return TRD_NO_MEMORY;

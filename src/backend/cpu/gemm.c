@@ -11,7 +11,7 @@
  * panels takes 1 MiB at most. */
 enum { ROW_GRAIN = 16, COLUMN_GRAIN = 48, PANEL_M = 512, PANEL_N = 512, PANEL_K = 512 };
 /* Small parts of C per worker, where each is worth SMALL_PART multiplications. */
-enum { SMALL_PARTS = 2, SMALL_PART = 1 << 21 };
+enum { SMALL_PARTS = 2, SMALL_PART = 1 << 20 };
 /* Multiplications up to which a call of the library costs more than it saves; TINY: of n * k, whatever m is,
  * where rows must keep their bits. */
 enum { SMALL = 1 << 17, TINY = 256 };
