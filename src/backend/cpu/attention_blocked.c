@@ -122,7 +122,8 @@ void trd__attention_read_rows(const trd__attention_plan *p, const trd__query_blo
     int64_t floats = p->d.group_heads * p->d.size;
     for (int64_t q = 0; q < block->queries; q++, scratch += floats) {
         if (block->keys[q].begin < block->keys[q].end)
-            trd__row_copy(p->math, p->dtype, data, trd__attention_rows_at(&p->d, block, q), floats, scratch);
+            trd__row_copy(p->math, p->dtype, data, trd__attention_row_at(&p->d, block, q * p->d.group_heads),
+                          floats, scratch);
         else
             memset(scratch, 0, (size_t)floats * sizeof *scratch);
     }
@@ -133,8 +134,8 @@ void trd__attention_write_rows(const trd__attention_plan *p, const trd__query_bl
 {
     int64_t floats = p->d.group_heads * p->d.size;
     for (int64_t q = 0; q < block->queries; q++)
-        trd__row_write(p->math, p->dtype, rows + q * floats, data, trd__attention_rows_at(&p->d, block, q),
-                       floats);
+        trd__row_write(p->math, p->dtype, rows + q * floats, data,
+                       trd__attention_row_at(&p->d, block, q * p->d.group_heads), floats);
 }
 
 float *trd__scratch_take(void *base, size_t *used, int64_t count)
@@ -150,6 +151,7 @@ typedef struct scratch {
     float *scores;        /* (rows, chunk) */
     float *largest, *sum; /* per row: of the scores so far, of e^(score - largest) */
     trd__key_range *keys;
+    trd__turned_keys turned;
 } scratch;
 
 static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *used)
@@ -163,6 +165,7 @@ static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *
                      .scores = trd__scratch_take(base, used, rows * p->chunk),
                      .largest = trd__scratch_take(base, used, rows),
                      .sum = trd__scratch_take(base, used, rows),
+                     .turned = {.unit = -1, .k = trd__scratch_take(base, used, trd__turned_floats(p))},
                      .keys = (trd__key_range *)(void *)trd__scratch_take(
                          base, used, p->block_queries * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
 }
@@ -176,10 +179,11 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
 }
 
 /* Scores of a chunk to e^(score - largest), 0 outside the rows' ranges; earlier output rows are rescaled. */
-static void softmax_chunk(const trd__attention_plan *p, const scratch *w, const trd__query_block *block,
-                          int64_t first, int64_t count)
+static void softmax_chunk(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
+                          const trd__query_block *block, int64_t first, int64_t count)
 {
     for (int64_t r = 0; r < block->rows; r++) {
+        trd__attention_expect(p, block, call->outputs[0], r);
         float *row = w->scores + r * count;
         trd__key_range seen = trd__attention_seen(block, r / p->d.group_heads, first, count);
         int64_t length = seen.end - seen.begin;
@@ -195,8 +199,8 @@ static void softmax_chunk(const trd__attention_plan *p, const scratch *w, const 
     }
 }
 
-static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
-                      const trd__query_block *block, trd__float_rows k, trd__float_rows v)
+static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, scratch *w,
+                      const trd__query_block *block, int64_t unit, trd__float_rows k, trd__float_rows v)
 {
     int64_t size = p->d.size;
     float *lse = call->outputs[1];
@@ -205,13 +209,14 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
         w->largest[r] = -INFINITY;
         w->sum[r] = 0.0f;
     }
+    bool strips = trd__attention_turn(p, block, unit, k, v, &w->turned);
     for (int64_t first = block->begin; first < block->end; first += p->chunk) {
         int64_t count = smaller(p->chunk, block->end - first);
-        trd__sgemm(p->math, false, true, block->rows, count, size, (float)p->d.scale, w->q, size,
-                   k.data + first * k.stride, k.stride, 0.0f, w->scores, count);
-        softmax_chunk(p, w, block, first, count);
-        trd__sgemm(p->math, false, false, block->rows, size, count, 1.0f, w->scores, count,
-                   v.data + first * v.stride, v.stride, first > block->begin ? 1.0f : 0.0f, w->out, size);
+        trd__attention_scores(p, block, count, (float)p->d.scale, w->q, trd__rows_from(k, first),
+                              strips ? w->turned.k : NULL, w->scores);
+        softmax_chunk(p, call, w, block, first, count);
+        trd__attention_mix(p, block, count, 1.0f, w->scores, trd__rows_from(v, first), strips,
+                           first > block->begin ? 1.0f : 0.0f, w->out);
     }
     for (int64_t r = 0; r < block->rows; r++) {
         float *row = w->out + r * size;
@@ -258,7 +263,8 @@ static void run(const trd__cpu_call *call, int phase)
             held = unit / p->parts;
         }
         trd__query_block block = trd__attention_blocks(batch, group, w.keys);
-        while (trd__attention_next(p, call, part, &block)) run_block(p, call, &w, &block, k, v);
+        while (trd__attention_next(p, call, part, &block))
+            run_block(p, call, &w, &block, unit / p->parts, k, v);
     }
 }
 

@@ -38,6 +38,11 @@ typedef struct trd__float_rows {
     int64_t stride;
 } trd__float_rows;
 
+static inline trd__float_rows trd__rows_from(trd__float_rows rows, int64_t first)
+{
+    return (trd__float_rows){rows.data + first * rows.stride, rows.stride};
+}
+
 const char *trd__attention_refuse(const trd_node *n, const trd__cpu_info *info);
 /* NULL when out of memory. Sets plan->state and plan->workers. */
 trd__attention_plan *trd__attention_plan_make(const trd_node *n, trd__cpu_plan *plan);
@@ -49,12 +54,20 @@ trd__query_block trd__attention_blocks(int64_t batch, int64_t group, trd__key_ra
 bool trd__attention_next(const trd__attention_plan *p, const trd__cpu_call *call, int64_t part,
                          trd__query_block *block);
 
-/* Element of a q-like operand where the rows of a query's heads begin, one behind the other. */
-static inline int64_t trd__attention_rows_at(const trd__attention_dims *d, const trd__query_block *block,
-                                             int64_t query)
+/* Element of a q-like operand where row r begins; the rows of a query are one behind the other. */
+static inline int64_t trd__attention_row_at(const trd__attention_dims *d, const trd__query_block *block,
+                                            int64_t r)
 {
-    return ((block->batch * d->queries + block->first + query) * d->heads + block->group * d->group_heads) *
-           d->size;
+    int64_t query = block->batch * d->queries + block->first + r / d->group_heads;
+    return (query * d->heads + block->group * d->group_heads + r % d->group_heads) * d->size;
+}
+
+/* Asks for the memory of row r of a q-like result, which is written when the block is done. */
+static inline void trd__attention_expect(const trd__attention_plan *p, const trd__query_block *block,
+                                         const void *data, int64_t r)
+{
+    size_t bytes = trd_dtype_bytes(p->dtype), at = (size_t)trd__attention_row_at(&p->d, block, r) * bytes;
+    if (data) trd__prefetch((const char *)data + at, (size_t)p->d.size * bytes);
 }
 
 /* Element of the log-sum-exp that belongs to row r. */
@@ -77,6 +90,35 @@ void trd__attention_write_rows(const trd__attention_plan *p, const trd__query_bl
 
 /* The part of a chunk of keys, counted from its first, that query q of the block sees. */
 trd__key_range trd__attention_seen(const trd__query_block *block, int64_t q, int64_t first, int64_t count);
+
+/* -- Products (attention_products.c) -- */
+
+/* The first keys of a segment, transposed: element i of key range.begin + s is at i * pitch + s. */
+typedef struct trd__turned_keys {
+    int64_t unit; /* they belong to; -1 at first */
+    trd__key_range range;
+    float *k, *v; /* v may be NULL */
+} trd__turned_keys;
+
+/* Floats of turned->k, and of v. */
+int64_t trd__turned_floats(const trd__attention_plan *p);
+/* Makes turned hold the keys (and values) the block walks; false where there are too many for strips. k and v
+ * are those of the unit, from key 0 on. */
+bool trd__attention_turn(const trd__attention_plan *p, const trd__query_block *block, int64_t unit,
+                         trd__float_rows k, trd__float_rows v, trd__turned_keys *turned);
+
+/* scores (rows, count) = alpha rows (rows, D) keys^T. turned: the same keys, of a block that goes by strips,
+ * whose rows get the scores they see and undefined ones behind; else NULL. */
+void trd__attention_scores(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
+                           float alpha, const float *rows, trd__float_rows keys, const float *turned,
+                           float *scores);
+/* out (rows, D) = alpha scores (rows, count) values (count, D) + beta out. */
+void trd__attention_mix(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
+                        float alpha, const float *scores, trd__float_rows values, bool strips, float beta,
+                        float *out);
+/* sums (count, D) += alpha scores^T rows (rows, D). */
+void trd__attention_add_sums(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
+                             float alpha, const float *scores, const float *rows, bool strips, float *sums);
 
 /* The next count floats of a scratch area, 64-byte aligned; *used counts bytes. With base NULL it only
  * counts. */

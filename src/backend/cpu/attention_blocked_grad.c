@@ -18,6 +18,7 @@ typedef struct scratch {
     float *delta;       /* per row */
     float *dk, *dv;     /* (S, D) */
     trd__key_range *keys;
+    trd__turned_keys turned;
 } scratch;
 
 static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *used)
@@ -35,6 +36,9 @@ static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *
                      .delta = trd__scratch_take(base, used, rows),
                      .dk = trd__scratch_take(base, used, own),
                      .dv = trd__scratch_take(base, used, own),
+                     .turned = {.unit = -1,
+                                .k = trd__scratch_take(base, used, trd__turned_floats(p)),
+                                .v = trd__scratch_take(base, used, trd__turned_floats(p))},
                      .keys = (trd__key_range *)(void *)trd__scratch_take(
                          base, used, p->block_queries * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
 }
@@ -62,6 +66,7 @@ static void gradient_chunk(const trd__attention_plan *p, const trd__cpu_call *ca
     const float *lse = call->inputs[5];
     for (int64_t r = 0; r < block->rows; r++) {
         int64_t q = r / p->d.group_heads;
+        trd__attention_expect(p, block, call->outputs[0], r);
         trd__key_range seen = trd__attention_seen(block, q, first, count);
         float *row = w->scores + r * count, *dp = w->dp + r * count;
         int64_t begin = seen.begin, length = seen.end - begin;
@@ -84,15 +89,13 @@ static void row_deltas(const trd__attention_plan *p, const trd__cpu_call *call, 
                        const trd__query_block *block)
 {
     const float *output = call->inputs[4];
-    for (int64_t r = 0; r < block->rows; r++) {
-        int64_t at =
-            trd__attention_rows_at(&p->d, block, r / p->d.group_heads) + r % p->d.group_heads * p->d.size;
-        w->delta[r] = p->math->dot(w->dy + r * p->d.size, output + at, p->d.size);
-    }
+    for (int64_t r = 0; r < block->rows; r++)
+        w->delta[r] =
+            p->math->dot(w->dy + r * p->d.size, output + trd__attention_row_at(&p->d, block, r), p->d.size);
 }
 
-static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, const scratch *w,
-                      const trd__query_block *block, trd__float_rows k, trd__float_rows v)
+static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, scratch *w,
+                      const trd__query_block *block, int64_t unit, trd__float_rows k, trd__float_rows v)
 {
     float scale = (float)p->d.scale;
     int64_t size = p->d.size, rows = block->rows;
@@ -101,20 +104,18 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, c
     bool exact_output = p->dtype == TRD_F32;
     if (exact_output) row_deltas(p, call, w, block);
     if (block->begin >= block->end) memset(w->dq, 0, (size_t)(rows * size) * sizeof *w->dq);
+    bool strips = trd__attention_turn(p, block, unit, k, v, &w->turned);
     for (int64_t first = block->begin; first < block->end; first += p->chunk) {
         int64_t count = block->end - first < p->chunk ? block->end - first : p->chunk;
-        const float *keys = k.data + first * k.stride, *values = v.data + first * v.stride;
+        trd__float_rows keys = trd__rows_from(k, first), values = trd__rows_from(v, first);
         float *dk = w->dk + first * size, *dv = w->dv + first * size;
-        trd__sgemm(p->math, false, true, rows, count, size, scale, w->q, size, keys, k.stride, 0.0f,
-                   w->scores, count);
-        trd__sgemm(p->math, false, true, rows, count, size, 1.0f, w->dy, size, values, v.stride, 0.0f, w->dp,
-                   count);
+        trd__attention_scores(p, block, count, scale, w->q, keys, strips ? w->turned.k : NULL, w->scores);
+        trd__attention_scores(p, block, count, 1.0f, w->dy, values, strips ? w->turned.v : NULL, w->dp);
         gradient_chunk(p, call, w, block, exact_output ? w->delta : NULL, first, count);
-        trd__sgemm(p->math, true, false, count, size, rows, 1.0f, w->scores, count, w->dy, size, 1.0f, dv,
-                   size);
-        trd__sgemm(p->math, true, false, count, size, rows, scale, w->dp, count, w->q, size, 1.0f, dk, size);
-        trd__sgemm(p->math, false, false, rows, size, count, scale, w->dp, count, keys, k.stride,
-                   first > block->begin ? 1.0f : 0.0f, w->dq, size);
+        trd__attention_add_sums(p, block, count, 1.0f, w->scores, w->dy, strips, dv);
+        trd__attention_add_sums(p, block, count, scale, w->dp, w->q, strips, dk);
+        trd__attention_mix(p, block, count, scale, w->dp, keys, strips, first > block->begin ? 1.0f : 0.0f,
+                           w->dq);
     }
     if (call->outputs[0]) trd__attention_write_rows(p, block, w->dq, call->outputs[0]);
 }
@@ -147,7 +148,7 @@ static void run_unit(const trd__attention_plan *p, const trd__cpu_call *call, sc
     trd__float_rows k = trd__attention_read_keys(p, call->inputs[1], batch, group, d->keys, w->k);
     trd__float_rows v = trd__attention_read_keys(p, call->inputs[2], batch, group, d->keys, w->v);
     trd__query_block block = trd__attention_blocks(batch, group, w->keys);
-    while (trd__attention_next(p, call, part, &block)) run_block(p, call, w, &block, k, v);
+    while (trd__attention_next(p, call, part, &block)) run_block(p, call, w, &block, unit / p->parts, k, v);
     for (int64_t s = 0; p->parts == 1 && s < d->keys; s++) {
         if (call->outputs[1]) write_key_row(p, w->dk + s * d->size, call->outputs[1], batch, group, s);
         if (call->outputs[2]) write_key_row(p, w->dv + s * d->size, call->outputs[2], batch, group, s);
