@@ -1,6 +1,8 @@
-/* The row kernels of rms_norm, swiglu and rope against the plain ones, at odd sizes, and the exponential they
- * share against the C library's. */
+/* The row kernels of rms_norm, swiglu and rope against the plain ones, at odd sizes; the exponential they
+ * share against the C library's; rounding to bfloat16 and sums of squares, to the bit on every instruction
+ * set. */
 #include "backend/cpu/row_math.h"
+#include "backend/cpu/tiles.h"
 #include "backend/kernels.h"
 
 extern const trd__cpu_op trd__cpu_rms_norm[], trd__cpu_swiglu[], trd__cpu_rope[];
@@ -89,9 +91,84 @@ static void exponential(void **state)
     assert_true(isnan(nan));
 }
 
+/* Values at which rounding to bfloat16 goes wrong first: ties to even and to odd, the largest that is finite
+ * and what becomes infinite, subnormals, NaNs with bits in the upper or only in the lower half. */
+static const uint32_t hard[] = {0x00000000, 0x80000000, 0x3f808000, 0x3f818000, 0x3f808001, 0x3f817fff,
+                                0x3f80ffff, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff, 0x7f800000, 0xff800000,
+                                0x00000001, 0x00008000, 0x00018000, 0x007fffff, 0x807f8000, 0x7f800001,
+                                0x7fc00000, 0xffffffff, 0xff80ffff, 0x7fbf8000, 0xbf7fffff, 0x3f7f8000};
+
+static float hard_value(size_t i)
+{
+    float value;
+    memcpy(&value, &hard[i % (sizeof hard / sizeof *hard)], sizeof value);
+    return value;
+}
+
+/* Every instruction set rounds like trd__f32_to_bf16, whatever stands next to a value. */
+static void bfloat16_rounding(void **state)
+{
+    (void)state;
+    enum { LENGTH = 83 };
+    for (int isa = TRD__ISA_BASELINE; isa <= (int)trd__cpu_detect(); isa++)
+        for (size_t shift = 0; shift < sizeof hard / sizeof *hard; shift++) {
+            float x[LENGTH], rounded[LENGTH / TRD__TILE_STEP * TRD__TILE_STEP];
+            trd__bf16 zero[LENGTH], narrow[LENGTH], sum[LENGTH], stored[LENGTH];
+            for (size_t i = 0; i < LENGTH; i++) {
+                x[i] = hard_value(i * (1 + shift % 5) + shift);
+                zero[i] = 0x8000; /* -0: x keeps its sign */
+            }
+            const trd__row_math *math = trd__row_math_for(isa);
+            const trd__tiles *tiles = trd__tiles_for(isa);
+            memcpy(rounded, x, sizeof rounded);
+            math->narrow(x, narrow, LENGTH);
+            math->narrow_add(x, zero, sum, LENGTH);
+            tiles->store(x, TRD_BF16, stored, 0, LENGTH);
+            tiles->round(rounded, TRD_BF16, sizeof rounded / sizeof *rounded);
+            for (size_t i = 0; i < LENGTH; i++) {
+                trd__bf16 expected = trd__f32_to_bf16(x[i]);
+                assert_int_equal(narrow[i], expected);
+                assert_int_equal(stored[i], expected);
+                if (!isnan(x[i])) assert_int_equal(sum[i], expected);
+                if (isnan(x[i])) assert_true(isnan(trd__bf16_to_f32(sum[i])));
+                if (i < sizeof rounded / sizeof *rounded)
+                    assert_int_equal(trd__f32_to_bf16(rounded[i]), expected);
+            }
+        }
+}
+
+/* Squares added right from memory have the bits of those that pass through a register, on every instruction
+ * set, also where they are no float32: of subnormals and of the largest. */
+static void streamed_squares(void **state)
+{
+    (void)state;
+    enum { LENGTH = 5 * TRD__PARTIALS };
+    float x[LENGTH], wide[LENGTH];
+    trd__bf16 narrow[LENGTH];
+    for (size_t i = 0; i < LENGTH; i++) {
+        x[i] = i % 7 == 0 ? 0x1p-140f : i % 11 == 0 ? 0x1.fp127f : (float)trd__rng_uniform(5, 1, i) - 0.5f;
+        narrow[i] = trd__f32_to_bf16(x[i]);
+        wide[i] = trd__bf16_to_f32(narrow[i]);
+    }
+    for (int isa = TRD__ISA_BASELINE; isa <= (int)trd__cpu_detect(); isa++) {
+        const trd__tiles *tiles = trd__tiles_for(isa);
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            double expected[TRD__PARTIALS] = {1.0}, found[TRD__PARTIALS] = {1.0};
+            trd__tiles_for(TRD__ISA_BASELINE)->sum_squares(expected, bf16 ? wide : x, LENGTH);
+            tiles->stream_squares(found, bf16 ? TRD_BF16 : TRD_F32, bf16 ? (void *)narrow : (void *)x, 0,
+                                  LENGTH);
+            assert_memory_equal(found, expected, sizeof found);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(norms), cmocka_unit_test(swiglu),
-                                       cmocka_unit_test(rope), cmocka_unit_test(exponential)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(norms),
+                                       cmocka_unit_test(swiglu),
+                                       cmocka_unit_test(rope),
+                                       cmocka_unit_test(exponential),
+                                       cmocka_unit_test(bfloat16_rounding),
+                                       cmocka_unit_test(streamed_squares)};
     return cmocka_run_group_tests_name("backend/kernels_rows", tests, NULL, NULL);
 }

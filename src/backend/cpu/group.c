@@ -5,7 +5,7 @@
 
 /* Elements from those that are computed to those that are asked for, and elements at once where they pass
  * through no register. */
-enum { AHEAD = 32 * TRD__TILE, STREAMED = 16 * TRD__TILE };
+enum { AHEAD = 2 * TRD__TILE, STREAMED = 16 * TRD__TILE };
 
 typedef struct frame {
     const trd__group *group;
@@ -107,29 +107,23 @@ static void run_op(frame *f, const trd__group_op *op, int64_t at, int n)
     f->reg[op->out] = out;
 }
 
-/* Asks for the operands' elements [at, at + n), of each op k the share that is its turn: ops go over a tile
- * one after the other, and memory would stand idle during most of them if all were asked for at once. */
-static void prefetch(const frame *f, int64_t at, int64_t n, int k)
+/* Asks for the operands' elements [at, at + n) ahead of their tile: ops go over a tile one after the other,
+ * so left alone the processor would wait for memory at each tile's first op and leave it idle at the rest. */
+static void prefetch(const frame *f, int64_t at, int64_t n)
 {
     const trd__group *g = f->group;
     for (int i = 0; i < g->load_count; i++) {
         const trd__group_load *load = &g->loads[i];
-        size_t element = trd_dtype_bytes(load->dtype), from = (size_t)k * load->share;
-        size_t bytes = (size_t)n * element;
-        if (load->share == 0 || from >= bytes) continue;
-        const char *data = (const char *)f->call->inputs[load->input] + (size_t)at * element;
-        trd__prefetch(data + from, bytes - from < load->share ? bytes - from : load->share);
+        if (load->kind != TRD__LOAD_FULL || g->ops[load->last_op].streamed) continue;
+        size_t bytes = trd_dtype_bytes(load->dtype);
+        trd__prefetch((const char *)f->call->inputs[load->input] + (size_t)at * bytes, (size_t)n * bytes);
     }
 }
 
-static void run_tile(frame *f, int64_t at, int n, int64_t last)
+static void run_tile(frame *f, int64_t at, int n)
 {
     const trd__group *g = f->group;
-    int64_t ahead = at + AHEAD, asked = last - ahead < n ? last - ahead : n;
-    for (int k = 0; k < g->op_count; k++) {
-        if (asked > 0) prefetch(f, ahead, asked, k);
-        run_op(f, &g->ops[k], at, n);
-    }
+    for (int k = 0; k < g->op_count; k++) run_op(f, &g->ops[k], at, n);
     for (int s = 0; s < g->store_count; s++) {
         const trd__group_store *store = &g->stores[s];
         if (f->direct[s] && n == padded(n)) continue;
@@ -204,7 +198,9 @@ static void run(const trd__cpu_call *call, int phase)
     int most = g->op_count == 1 && g->ops[0].streamed ? STREAMED : TRD__TILE;
     for (int64_t at = first, n; at < last; at += n) {
         n = last - at >= most ? most : last - at < TRD__TILE ? last - at : TRD__TILE;
-        run_tile(&f, at, (int)n, last);
+        int64_t ahead = at + AHEAD;
+        if (ahead < last) prefetch(&f, ahead, last - ahead < n ? last - ahead : n);
+        run_tile(&f, at, (int)n);
     }
 }
 

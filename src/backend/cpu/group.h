@@ -20,7 +20,6 @@ typedef struct trd__group_load {
     int input; /* number of the call's operand; -1 for constants */
     trd_dtype dtype;
     int reg, last_op; /* the op that uses it last */
-    size_t share;     /* bytes of a tile further on that each op asks for; 0: none */
     float value;
     int rank;
     int64_t dim[TRD_MAX_RANK], stride[TRD_MAX_RANK];

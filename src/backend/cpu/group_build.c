@@ -274,8 +274,8 @@ static trd_status place_loads(const trd__group_build *g, trd__group *group, trd_
     return TRD_OK;
 }
 
-/* How operands come from memory: by streaming reductions, or asked for by all ops in turn. */
-static void plan_reads(trd__group *group)
+/* The reductions that read their operand right from memory. */
+static void mark_streamed(trd__group *group)
 {
     for (int k = 0; k < group->op_count; k++) {
         trd__group_op *op = &group->ops[k];
@@ -283,12 +283,6 @@ static void plan_reads(trd__group *group)
         const trd__group_load *load = &group->loads[op->first_load];
         op->streamed = load->kind == TRD__LOAD_FULL && load->last_op == k &&
                        (load->dtype == TRD_F32 || load->dtype == TRD_BF16);
-    }
-    for (int i = 0; i < group->load_count; i++) {
-        trd__group_load *load = &group->loads[i];
-        if (load->kind != TRD__LOAD_FULL || group->ops[load->last_op].streamed) continue;
-        size_t lines = TRD__TILE * trd_dtype_bytes(load->dtype) / TRD__CACHE_LINE;
-        load->share = (lines / (size_t)group->op_count + 1) * TRD__CACHE_LINE;
     }
 }
 
@@ -318,7 +312,7 @@ static trd_status finish_group(trd__group_build *g, trd__group *group)
     group->reductions = copy(arena, g->reductions, g->reduction_count, sizeof *g->reductions);
     if (!group->ops || !group->stores || !group->reductions) return TRD_NO_MEMORY;
     TRD_TRY(place_loads(g, group, arena));
-    plan_reads(group);
+    mark_streamed(group);
     return TRD_OK;
 }
 
