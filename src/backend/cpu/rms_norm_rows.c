@@ -45,14 +45,6 @@ static rows_plan *make_plan(const trd_node *n, trd__cpu_plan *plan)
     return p;
 }
 
-/* Asks for the rows of the block behind row `row`. */
-static void prefetch_next(const rows_plan *p, const void *x, int64_t row, int64_t end)
-{
-    int64_t next = row + p->at_once, rows = end - next < p->at_once ? end - next : p->at_once;
-    int64_t bytes = p->d.channels * (int64_t)trd_dtype_bytes(p->d.dtype);
-    if (rows > 0) trd__prefetch((const char *)x + next * bytes, (size_t)(rows * bytes));
-}
-
 static trd_status plan_forward(const trd_node *n, trd__cpu_plan *plan)
 {
     rows_plan *p = make_plan(n, plan);
@@ -74,7 +66,6 @@ static void run_forward(const trd__cpu_call *call, int phase)
     for (int64_t row = begin; row < end; row += p->at_once) {
         int64_t rows = end - row < p->at_once ? end - row : p->at_once;
         int64_t at = row * d->channels, n = rows * d->channels;
-        prefetch_next(p, call->inputs[0], row, end);
         const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, n, wide);
         float *y = trd__row_target(d->dtype, call->outputs[0], at, wide);
         p->math->norm(x, scale, d->eps, y, rows, d->channels);
@@ -118,8 +109,6 @@ static void gradient_rows(const rows_plan *p, const trd__cpu_call *call)
     for (int64_t row = begin; row < end; row += p->at_once) {
         int64_t rows = end - row < p->at_once ? end - row : p->at_once;
         int64_t at = row * d->channels, n = rows * d->channels;
-        prefetch_next(p, call->inputs[0], row, end);
-        prefetch_next(p, call->inputs[2], row, end);
         const float *x = trd__row_read(p->math, d->dtype, call->inputs[0], at, n, wide_x);
         const float *dy = trd__row_read(p->math, d->dtype, call->inputs[2], at, n, wide_dy);
         float *dx = call->outputs[0] ? trd__row_target(d->dtype, call->outputs[0], at, wide_dy) : NULL;
