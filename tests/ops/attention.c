@@ -79,23 +79,23 @@ static int build_cached(trd_builder *b, const op_case *c, const trd_value *in, t
         __VA_ARGS__                                                                                          \
     }
 /* Another way to build from the same operands. */
-#define BUILT(label, how, kind, differentiable)                                                              \
+#define BUILT(label, how, kind, length, differentiable)                                                      \
     {                                                                                                        \
         .name = label, .op = &trd__op_attention, .build = how, .bf16_tolerance = 2e-2, .operands = {         \
-            X("q", 1, differentiable, 3, 33, 4, 16),                                                         \
-            X("k", 1, differentiable, 3, 33, 2, 16),                                                         \
-            X("v", 1, differentiable, 3, 33, 2, 16),                                                         \
-            SEGMENTS(kind, 3, 33)                                                                            \
+            X("q", 1, differentiable, 3, length, 4, 16),                                                     \
+            X("k", 1, differentiable, 3, length, 2, 16),                                                     \
+            X("v", 1, differentiable, 3, length, 2, 16),                                                     \
+            SEGMENTS(kind, 3, length)                                                                        \
         }                                                                                                    \
     }
 /* Only some of the gradients are asked for: the others have no buffer. */
-#define PARTIAL(label, of_q, of_k, of_v)                                                                     \
+#define PARTIAL(label, length, of_q, of_k, of_v)                                                             \
     {                                                                                                        \
         .name = label, .op = &trd__op_attention_grad, .build = build, .bf16_tolerance = 2e-2, .operands = {  \
-            X("q", 1, of_q, 2, 33, 4, 16),                                                                   \
-            X("k", 1, of_k, 2, 33, 2, 16),                                                                   \
-            X("v", 1, of_v, 2, 33, 2, 16),                                                                   \
-            SEGMENTS(OP_ROWS_PACKED, 2, 33)                                                                  \
+            X("q", 1, of_q, 2, length, 4, 16),                                                               \
+            X("k", 1, of_k, 2, length, 2, 16),                                                               \
+            X("v", 1, of_v, 2, length, 2, 16),                                                               \
+            SEGMENTS(OP_ROWS_PACKED, 2, length)                                                              \
         }                                                                                                    \
     }
 #define CACHED(label, how, queries, keys, heads, groups, lanes)                                              \
@@ -135,14 +135,29 @@ static const op_case cases[] = {
     CASE("blocks_packed", OP_ROWS_PACKED, 1, 1, 257, 2, 1, 16, .skip = SLOW_MODES),
     CASE("chunks_far_scores", OP_ROWS_WHOLE, 6, 1, 600, 1, 1, 8, .skip = SLOW_MODES, .tolerance = FAR),
     CASE("far_scores", OP_ROWS_PACKED, 6, 2, 33, 2, 1, 16, .tolerance = FAR),
-    PARTIAL("only_q", true, false, false),
-    PARTIAL("only_k", false, true, false),
-    PARTIAL("only_v", false, false, true),
-    BUILT("log_sum", build_log_sum, OP_ROWS_WITH_EMPTY, false),
-    BUILT("only_log_sum", build_only_log_sum, OP_ROWS_WITH_EMPTY, false),
-    BUILT("poisoned_packed", build_poisoned, OP_ROWS_PACKED, true),
-    BUILT("poisoned_left", build_poisoned, OP_ROWS_LEFT_PADDED, true),
-    BUILT("poisoned_empty", build_poisoned, OP_ROWS_WITH_EMPTY, true),
+    PARTIAL("only_q", 33, true, false, false),
+    PARTIAL("only_k", 33, false, true, false),
+    PARTIAL("only_v", 33, false, false, true),
+    BUILT("log_sum", build_log_sum, OP_ROWS_WITH_EMPTY, 33, false),
+    BUILT("only_log_sum", build_only_log_sum, OP_ROWS_WITH_EMPTY, 33, false),
+    BUILT("poisoned_packed", build_poisoned, OP_ROWS_PACKED, 33, true),
+    BUILT("poisoned_left", build_poisoned, OP_ROWS_LEFT_PADDED, 33, true),
+    BUILT("poisoned_empty", build_poisoned, OP_ROWS_WITH_EMPTY, 33, true),
+    BUILT("poisoned_gaps", build_poisoned, OP_ROWS_WITH_GAPS, 33, true),
+    CASE("few", OP_ROWS_WHOLE, 1, 1, 8, 4, 4, 16),
+    CASE("few_most", OP_ROWS_WHOLE, 1, 2, 16, 4, 2, 24),
+    CASE("few_packed", OP_ROWS_PACKED, 1, 3, 13, 4, 1, 16),
+    CASE("few_gaps", OP_ROWS_WITH_GAPS, 1, 3, 15, 4, 2, 16),
+    CASE("few_far_scores", OP_ROWS_PACKED, 6, 2, 16, 2, 1, 16, .tolerance = FAR),
+    PARTIAL("few_only_q", 16, true, false, false),
+    PARTIAL("few_only_k", 16, false, true, false),
+    PARTIAL("few_only_v", 16, false, false, true),
+    BUILT("few_log_sum", build_log_sum, OP_ROWS_WITH_EMPTY, 16, false),
+    BUILT("few_only_log_sum", build_only_log_sum, OP_ROWS_WITH_EMPTY, 16, false),
+    BUILT("few_poisoned_packed", build_poisoned, OP_ROWS_PACKED, 16, true),
+    BUILT("few_poisoned_left", build_poisoned, OP_ROWS_LEFT_PADDED, 16, true),
+    BUILT("few_poisoned_empty", build_poisoned, OP_ROWS_WITH_EMPTY, 16, true),
+    BUILT("few_poisoned_gaps", build_poisoned, OP_ROWS_WITH_GAPS, 16, true),
     CACHED("cached_only_log_sum", build_only_log_sum, 1, 33, 4, 2, 16),
     CACHED("cached_one", build_cached, 1, 33, 2, 1, 16),
     CACHED("cached_several", build_cached, 5, 129, 4, 2, 64),

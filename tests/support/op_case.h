@@ -76,7 +76,8 @@ typedef enum op_rows {
     OP_ROWS_WHOLE,       /* one segment a row */
     OP_ROWS_PACKED,      /* several segments of random lengths, padding behind */
     OP_ROWS_LEFT_PADDED, /* padding, then one segment */
-    OP_ROWS_WITH_EMPTY   /* packed, but row 0 is all padding */
+    OP_ROWS_WITH_EMPTY,  /* packed, but row 0 is all padding */
+    OP_ROWS_WITH_GAPS    /* padding between the segments */
 } op_rows;
 void op_segments(double *values, const op_operand *operand, uint64_t seed, uint64_t stream);
 void op_positions(double *values, const op_operand *operand, uint64_t seed, uint64_t stream);

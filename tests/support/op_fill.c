@@ -64,10 +64,14 @@ static void lay_row(const op_operand *operand, uint64_t seed, int64_t b, double 
         t = (int64_t)trd__rng_below(seed, SEGMENT_STREAM, draw++, (uint64_t)length);
     for (int id = 1; t < length; id++) {
         int64_t count = length - t;
-        if (kind == OP_ROWS_PACKED || kind == OP_ROWS_WITH_EMPTY) {
+        if (kind != OP_ROWS_WHOLE && kind != OP_ROWS_LEFT_PADDED) {
             int64_t most = (length + 2) / 3;
             count = 1 + (int64_t)trd__rng_below(seed, SEGMENT_STREAM, draw++, (uint64_t)most);
             if (id > 3 || count > length - t) return; /* the rest is padding */
+        }
+        if (kind == OP_ROWS_WITH_GAPS && id == 2) {
+            t += count;
+            continue;
         }
         for (int64_t i = 0; i < count; i++, t++) {
             segment[t] = id;

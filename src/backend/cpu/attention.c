@@ -168,8 +168,10 @@ static void run_backward(const trd__cpu_call *call, int phase)
 
 static const trd__cpu_kernel forward = {.name = "reference", .plan = plan_forward, .run = run_forward};
 static const trd__cpu_kernel backward = {.name = "reference", .plan = plan_backward, .run = run_backward};
-static const trd__cpu_kernel *const forward_variants[] = {&trd__attention_blocked, &forward, NULL};
-static const trd__cpu_kernel *const backward_variants[] = {&trd__attention_grad_blocked, &backward, NULL};
+static const trd__cpu_kernel *const forward_variants[] = {&trd__attention_few, &trd__attention_blocked,
+                                                          &forward, NULL};
+static const trd__cpu_kernel *const backward_variants[] = {&trd__attention_grad_few,
+                                                           &trd__attention_grad_blocked, &backward, NULL};
 
 const trd__cpu_op trd__cpu_attention[] = {{.op = &trd__op_attention, .variants = forward_variants},
                                           {.op = &trd__op_attention_grad, .variants = backward_variants},

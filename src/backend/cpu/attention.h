@@ -26,7 +26,8 @@ trd__attention_dims trd__attention_dims_of(const trd_node *n);
 trd__key_range trd__attention_keys(const trd__attention_dims *d, const int32_t *segments,
                                    const int32_t *positions, int64_t t);
 
-/* Fast variants, in attention_blocked*.c and attention_products.c. */
+/* Fast variants, in attention_few.c, and in attention_blocked*.c and attention_products.c. */
+extern const trd__cpu_kernel trd__attention_few, trd__attention_grad_few;
 extern const trd__cpu_kernel trd__attention_blocked, trd__attention_grad_blocked;
 
 #endif

@@ -191,6 +191,7 @@ static void product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, in
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc)
 {
+    if (m <= 0 || n <= 0) return;
     product_out out = {.alpha = alpha, .beta = beta, .ldc = ldc};
     product_rows rows = {.at = a, .row_step = transpose_a ? 1 : lda, .step = transpose_a ? lda : 1};
     if (transpose_b)

@@ -12,7 +12,17 @@ typedef struct trd__dropout_draw {
     float factor;
 } trd__dropout_draw;
 
-enum { TRD__NORM_ROWS = 16 };
+enum { TRD__NORM_ROWS = 16, TRD__FEW_TOKENS = 16 };
+
+/* Tokens of one sequence and one head of theirs, `size` elements each. Token t sees begin[t] .. t, nothing
+ * where begin[t] is t + 1. The steps are elements from a token to the next: of q and dy; of y and dq; of k,
+ * v, dk and dv. */
+typedef struct trd__few_tokens {
+    int64_t tokens, size;
+    int64_t q_step, y_step, k_step;
+    float scale;
+    int32_t begin[TRD__FEW_TOKENS];
+} trd__few_tokens;
 
 typedef struct trd__row_math {
     void (*widen)(const trd__bf16 *x, float *y, int64_t n);
@@ -43,6 +53,12 @@ typedef struct trd__row_math {
     void (*product)(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc);
+    /* Attention of a head; y and lse (tokens apart by 1) may be NULL, and any of the gradients. more: dk and
+     * dv are added to what is there. */
+    void (*attend)(const trd__few_tokens *a, const float *q, const float *k, const float *v, float *y,
+                   float *lse);
+    void (*attend_gradient)(const trd__few_tokens *a, const float *q, const float *k, const float *v,
+                            const float *lse, const float *dy, bool more, float *dq, float *dk, float *dv);
     /* Elements from number `first`, a multiple of TRD__DROPOUT_GROUP, on. */
     void (*dropout)(const float *x, const trd__dropout_draw *draw, int64_t first, float *y, int64_t n);
 } trd__row_math;

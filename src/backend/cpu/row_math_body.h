@@ -248,6 +248,8 @@ static void rotate(const float *x, const float *cosines, const float *sines, flo
     }
 }
 
+#include "backend/cpu/few_tokens_body.h"
+
 /* trd__threefry on as many blocks as a vector has lanes. */
 static inline void threefry(const uint32_t *key, vu *x, vu *y)
 {
@@ -313,4 +315,6 @@ const trd__row_math ROW_MATH_TABLE = {.widen = widen,
                                       .swiglu_gradient = swiglu_gradient,
                                       .rotate = rotate,
                                       .product = product,
+                                      .attend = attend,
+                                      .attend_gradient = attend_gradient,
                                       .dropout = dropout};
