@@ -50,7 +50,7 @@ static void shared_in_small_parts(void **state)
     (void)state;
     check((product){1, 1040, 130, 500, true}, false, true, TRD_F32, TRD_F32, false, 1);
     check((product){1, 130, 1040, 500, true}, true, false, TRD_F32, TRD_F32, true, 2);
-    check((product){3, 130, 1040, 500, false}, false, true, TRD_BF16, TRD_BF16, true, 3);
+    check((product){2, 130, 1040, 500, false}, false, true, TRD_BF16, TRD_BF16, true, 3);
 }
 
 /* A product over no rows defines its result, and leaves an accumulator as it is. */
