@@ -53,7 +53,8 @@ class Process:
 
     def answer(self):
         """The next line; a process that is silent for too long is killed and has said nothing."""
-        patience = threading.Timer(PATIENCE_S, self.signal, [signal.SIGKILL])
+        self.silent = False
+        patience = threading.Timer(PATIENCE_S, self.lose_patience)
         patience.daemon = True
         patience.start()
         try:
@@ -68,6 +69,10 @@ class Process:
             raise self.death(repr(line.strip()))
         return figures
 
+    def lose_patience(self):
+        self.silent = True
+        self.signal(signal.SIGKILL)
+
     def death(self, said):
         """What is known of a process that ended, or that does not keep to the protocol and is ended."""
         try:
@@ -76,8 +81,11 @@ class Process:
         except (OSError, subprocess.TimeoutExpired):
             pass
         code = self.process.poll()
+        end = "goes on" if code is None else f"ended with {code}"
+        if self.silent:
+            end = f"was killed after {PATIENCE_S} s of silence"
         self.errors.seek(0)
-        return Failed(f"{self.name} {'goes on' if code is None else f'ended with {code}'} and said {said}:\n"
+        return Failed(f"{self.name} {end} and said {said}:\n"
                       f"{self.errors.read()[-LAST_WORDS:]}")
 
     def peak_bytes(self):

@@ -48,6 +48,17 @@ static void most_is_a_workers_own(void **state)
     assert_int_equal(end - begin, 1600);
 }
 
+/* Few units for each of many workers would leave most of the range to the small parts. */
+static void few_units_are_equal_parts(void **state)
+{
+    (void)state;
+    trd__deal deal = trd__deal_of(128, 1, 64, 8);
+    assert_int_equal(trd__deal_parts(&deal), 64);
+    int64_t begin, end;
+    trd__deal_part(&deal, 63, &begin, &end);
+    assert_int_equal(end - begin, 2);
+}
+
 /* After its own part a worker gets each small one that is left, then none. */
 static void small_parts_are_given_once(void **state)
 {
@@ -64,8 +75,8 @@ static void small_parts_are_given_once(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(parts_cover_the_range),
-                                       cmocka_unit_test(most_is_a_workers_own),
-                                       cmocka_unit_test(small_parts_are_given_once)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_cover_the_range), cmocka_unit_test(most_is_a_workers_own),
+        cmocka_unit_test(few_units_are_equal_parts), cmocka_unit_test(small_parts_are_given_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,6 +52,35 @@ static void swiglu(void **state)
             }
 }
 
+/* Gates whose sigmoid is 0 or next to nothing give nothing, whatever the gate. */
+static void swiglu_of_large_gates(void **state)
+{
+    (void)state;
+    static const float gates[] = {-1e38f, -1e36f, -1000.0f, -104.0f, -89.0f, -88.0f,
+                                  -87.5f, 87.5f,  89.0f,    1000.0f, 1e36f};
+    enum { GATES = sizeof gates / sizeof *gates, COUNT = 3 * GATES };
+    for (int inputs = 2; inputs <= 3; inputs++) {
+        kernel_case c = {.op = inputs == 2 ? &trd__op_swiglu : &trd__op_swiglu_grad, .seed = 1};
+        for (int k = 0; k < inputs; k++) case_random(&c, TRD_F32, TRD__SHAPE(COUNT), 1.0);
+        for (int k = 1; k < inputs; k++) case_output(&c, TRD_F32, TRD__SHAPE(COUNT));
+        for (int i = 0; i < COUNT; i++) ((float *)c.inputs[0].data)[i] = gates[i % GATES];
+        tensor outs[2];
+        for (int k = 0; k < inputs - 1; k++) outs[k] = tensor_make(TRD_F32, TRD__SHAPE(COUNT));
+        case_run(&c, kernel_named(trd__cpu_swiglu, c.op, NULL), TRD__ISA_BASELINE, 1, c.outputs);
+        for (int isa = TRD__ISA_BASELINE; isa <= (int)trd__cpu_detect(); isa++) {
+            case_run(&c, kernel_named(trd__cpu_swiglu, c.op, "tiles"), (trd__isa)isa, 1, outs);
+            for (int k = 0; k < inputs - 1; k++)
+                for (int i = 0; i < COUNT; i++) {
+                    double expected = (double)((float *)c.outputs[k].data)[i];
+                    double found = (double)((float *)outs[k].data)[i];
+                    assert_true(fabs(found - expected) <= 1e-5 * fabs(expected) + 1e-30);
+                }
+        }
+        for (int k = 0; k < inputs - 1; k++) trd__free(outs[k].data);
+        case_free(&c);
+    }
+}
+
 static void rope(void **state)
 {
     (void)state;
@@ -162,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(norms),
                                        cmocka_unit_test(swiglu),
+                                       cmocka_unit_test(swiglu_of_large_gates),
                                        cmocka_unit_test(rope),
                                        cmocka_unit_test(exponential),
                                        cmocka_unit_test(bfloat16_rounding),

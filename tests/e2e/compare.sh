@@ -120,7 +120,8 @@ END
     refused "a peer whose loop is $loop" "FAILED: played" "$work/die.yml" --python "played=$python"
 done
 
-# A signal that ends bench/compare ends its children, even those that stand still.
+# A signal that ends bench/compare ends its children, even those that stand still. A killed one cannot remove what it wrote.
+export TMPDIR="$work"
 cat > "$work/bench/peers/die_played.py" << END
 import driver, os, time
 
@@ -157,8 +158,8 @@ for signal in TERM KILL; do
 done
 
 # So does a peer that says nothing for too long.
-sed -i 's/^PATIENCE_S = .*/PATIENCE_S = 1/' "$work/bench/peers/process.py"
-refused "a peer that hangs" "FAILED: played ended with -9" "$work/die.yml" --python "played=$python"
+sed -i 's/^PATIENCE_S = .*/PATIENCE_S = 15/' "$work/bench/peers/process.py"
+refused "a peer that hangs" "FAILED: played was killed after 15 s of silence" "$work/die.yml" --python "played=$python"
 
 # bench/plot names the line that it cannot read.
 for line in garbage '[]' '{}' '{"commit": 1, "workload": "a", "share": 0.5}' \

@@ -22,7 +22,7 @@ static int64_t smaller(int64_t x, int64_t y)
 }
 
 /* The least number of parts of a group's blocks that leaves the busiest of the workers at most a tenth above
- * its share. */
+ * its share, of rows that are one segment. */
 static int64_t parts_for(const trd__attention_plan *p, int64_t workers)
 {
     int64_t groups = p->d.batch * p->d.groups;
@@ -151,23 +151,24 @@ typedef struct scratch {
     float *scores;        /* (rows, chunk) */
     float *largest, *sum; /* per row: of the scores so far, of e^(score - largest) */
     trd__key_range *keys;
-    trd__turned_keys turned;
+    trd__transposed_keys transposed;
 } scratch;
 
 static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *used)
 {
     int64_t rows = p->block_rows, copies = p->copies ? p->d.keys * p->d.size : 0;
     *used = 0;
-    return (scratch){.q = trd__scratch_take(base, used, rows * p->d.size),
-                     .out = trd__scratch_take(base, used, rows * p->d.size),
-                     .k = trd__scratch_take(base, used, copies),
-                     .v = trd__scratch_take(base, used, copies),
-                     .scores = trd__scratch_take(base, used, rows * p->chunk),
-                     .largest = trd__scratch_take(base, used, rows),
-                     .sum = trd__scratch_take(base, used, rows),
-                     .turned = {.unit = -1, .k = trd__scratch_take(base, used, trd__turned_floats(p))},
-                     .keys = (trd__key_range *)(void *)trd__scratch_take(
-                         base, used, p->block_queries * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
+    return (scratch){
+        .q = trd__scratch_take(base, used, rows * p->d.size),
+        .out = trd__scratch_take(base, used, rows * p->d.size),
+        .k = trd__scratch_take(base, used, copies),
+        .v = trd__scratch_take(base, used, copies),
+        .scores = trd__scratch_take(base, used, rows * p->chunk),
+        .largest = trd__scratch_take(base, used, rows),
+        .sum = trd__scratch_take(base, used, rows),
+        .transposed = {.unit = -1, .k = trd__scratch_take(base, used, trd__transposed_floats(p))},
+        .keys = (trd__key_range *)(void *)trd__scratch_take(
+            base, used, p->block_queries * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
 }
 
 static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
@@ -183,7 +184,7 @@ static void softmax_chunk(const trd__attention_plan *p, const trd__cpu_call *cal
                           const trd__query_block *block, int64_t first, int64_t count)
 {
     for (int64_t r = 0; r < block->rows; r++) {
-        trd__attention_expect(p, block, call->outputs[0], r);
+        if (first + count == block->end) trd__attention_prefetch(p, block, call->outputs[0], r);
         float *row = w->scores + r * count;
         trd__key_range seen = trd__attention_seen(block, r / p->d.group_heads, first, count);
         int64_t length = seen.end - seen.begin;
@@ -209,14 +210,14 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, s
         w->largest[r] = -INFINITY;
         w->sum[r] = 0.0f;
     }
-    bool strips = trd__attention_turn(p, block, unit, k, v, &w->turned);
+    bool strips = trd__attention_transpose(p, block, unit, k, v, &w->transposed);
     for (int64_t first = block->begin; first < block->end; first += p->chunk) {
         int64_t count = smaller(p->chunk, block->end - first);
         trd__attention_scores(p, block, count, (float)p->d.scale, w->q, trd__rows_from(k, first),
-                              strips ? w->turned.k : NULL, w->scores);
+                              strips ? w->transposed.k : NULL, w->scores);
         softmax_chunk(p, call, w, block, first, count);
-        trd__attention_mix(p, block, count, 1.0f, w->scores, trd__rows_from(v, first), strips,
-                           first > block->begin ? 1.0f : 0.0f, w->out);
+        trd__attention_weigh(p, block, count, 1.0f, w->scores, trd__rows_from(v, first), strips,
+                             first > block->begin ? 1.0f : 0.0f, w->out);
     }
     for (int64_t r = 0; r < block->rows; r++) {
         float *row = w->out + r * size;

@@ -49,8 +49,8 @@ trd__attention_plan *trd__attention_plan_make(const trd_node *n, trd__cpu_plan *
 
 /* The block before the first one of a group; ranges will go to keys (block_queries). */
 trd__query_block trd__attention_blocks(int64_t batch, int64_t group, trd__key_range *keys);
-/* Moves to the next block that belongs to the part; false behind the last. Blocks, of slowly rising cost, are
- * dealt in a snake: 0 1 1 0 0 1 1 0 ... */
+/* Moves to the next block that belongs to the part; false behind the last. Blocks,
+ * whose cost rises slowly within a segment, are dealt in a snake: 0 1 1 0 0 1 1 0 ... */
 bool trd__attention_next(const trd__attention_plan *p, const trd__cpu_call *call, int64_t part,
                          trd__query_block *block);
 
@@ -63,8 +63,8 @@ static inline int64_t trd__attention_row_at(const trd__attention_dims *d, const 
 }
 
 /* Asks for the memory of row r of a q-like result, which is written when the block is done. */
-static inline void trd__attention_expect(const trd__attention_plan *p, const trd__query_block *block,
-                                         const void *data, int64_t r)
+static inline void trd__attention_prefetch(const trd__attention_plan *p, const trd__query_block *block,
+                                           const void *data, int64_t r)
 {
     size_t bytes = trd_dtype_bytes(p->dtype), at = (size_t)trd__attention_row_at(&p->d, block, r) * bytes;
     if (data) trd__prefetch((const char *)data + at, (size_t)p->d.size * bytes);
@@ -94,28 +94,28 @@ trd__key_range trd__attention_seen(const trd__query_block *block, int64_t q, int
 /* -- Products (attention_products.c) -- */
 
 /* The first keys of a segment, transposed: element i of key range.begin + s is at i * pitch + s. */
-typedef struct trd__turned_keys {
+typedef struct trd__transposed_keys {
     int64_t unit; /* they belong to; -1 at first */
     trd__key_range range;
     float *k, *v; /* v may be NULL */
-} trd__turned_keys;
+} trd__transposed_keys;
 
-/* Floats of turned->k, and of v. */
-int64_t trd__turned_floats(const trd__attention_plan *p);
-/* Makes turned hold the keys (and values) the block walks; false where there are too many for strips. k and v
- * are those of the unit, from key 0 on. */
-bool trd__attention_turn(const trd__attention_plan *p, const trd__query_block *block, int64_t unit,
-                         trd__float_rows k, trd__float_rows v, trd__turned_keys *turned);
+/* Floats of transposed->k, and of v. */
+int64_t trd__transposed_floats(const trd__attention_plan *p);
+/* Makes transposed hold the keys (and values) the block walks; false where there are too many for strips. k
+ * and v are those of the unit, from key 0 on. */
+bool trd__attention_transpose(const trd__attention_plan *p, const trd__query_block *block, int64_t unit,
+                              trd__float_rows k, trd__float_rows v, trd__transposed_keys *transposed);
 
-/* scores (rows, count) = alpha rows (rows, D) keys^T. turned: the same keys, of a block that goes by strips,
- * whose rows get the scores they see and undefined ones behind; else NULL. */
+/* scores (rows, count) = alpha rows (rows, D) keys^T. transposed: the same keys, of a block that goes by
+ * strips, whose rows get the scores they see and undefined ones behind; else NULL. */
 void trd__attention_scores(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
-                           float alpha, const float *rows, trd__float_rows keys, const float *turned,
+                           float alpha, const float *rows, trd__float_rows keys, const float *transposed,
                            float *scores);
 /* out (rows, D) = alpha scores (rows, count) values (count, D) + beta out. */
-void trd__attention_mix(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
-                        float alpha, const float *scores, trd__float_rows values, bool strips, float beta,
-                        float *out);
+void trd__attention_weigh(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
+                          float alpha, const float *scores, trd__float_rows values, bool strips, float beta,
+                          float *out);
 /* sums (count, D) += alpha scores^T rows (rows, D). */
 void trd__attention_add_sums(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
                              float alpha, const float *scores, const float *rows, bool strips, float *sums);

@@ -18,7 +18,7 @@ typedef struct scratch {
     float *delta;       /* per row */
     float *dk, *dv;     /* (S, D) */
     trd__key_range *keys;
-    trd__turned_keys turned;
+    trd__transposed_keys transposed;
 } scratch;
 
 static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *used)
@@ -36,9 +36,9 @@ static scratch scratch_layout(const trd__attention_plan *p, void *base, size_t *
                      .delta = trd__scratch_take(base, used, rows),
                      .dk = trd__scratch_take(base, used, own),
                      .dv = trd__scratch_take(base, used, own),
-                     .turned = {.unit = -1,
-                                .k = trd__scratch_take(base, used, trd__turned_floats(p)),
-                                .v = trd__scratch_take(base, used, trd__turned_floats(p))},
+                     .transposed = {.unit = -1,
+                                    .k = trd__scratch_take(base, used, trd__transposed_floats(p)),
+                                    .v = trd__scratch_take(base, used, trd__transposed_floats(p))},
                      .keys = (trd__key_range *)(void *)trd__scratch_take(
                          base, used, p->block_queries * (int64_t)(sizeof(trd__key_range) / sizeof(float)))};
 }
@@ -66,7 +66,7 @@ static void gradient_chunk(const trd__attention_plan *p, const trd__cpu_call *ca
     const float *lse = call->inputs[5];
     for (int64_t r = 0; r < block->rows; r++) {
         int64_t q = r / p->d.group_heads;
-        trd__attention_expect(p, block, call->outputs[0], r);
+        if (first + count == block->end) trd__attention_prefetch(p, block, call->outputs[0], r);
         trd__key_range seen = trd__attention_seen(block, q, first, count);
         float *row = w->scores + r * count, *dp = w->dp + r * count;
         int64_t begin = seen.begin, length = seen.end - begin;
@@ -104,18 +104,18 @@ static void run_block(const trd__attention_plan *p, const trd__cpu_call *call, s
     bool exact_output = p->dtype == TRD_F32;
     if (exact_output) row_deltas(p, call, w, block);
     if (block->begin >= block->end) memset(w->dq, 0, (size_t)(rows * size) * sizeof *w->dq);
-    bool strips = trd__attention_turn(p, block, unit, k, v, &w->turned);
+    bool strips = trd__attention_transpose(p, block, unit, k, v, &w->transposed);
     for (int64_t first = block->begin; first < block->end; first += p->chunk) {
         int64_t count = block->end - first < p->chunk ? block->end - first : p->chunk;
         trd__float_rows keys = trd__rows_from(k, first), values = trd__rows_from(v, first);
         float *dk = w->dk + first * size, *dv = w->dv + first * size;
-        trd__attention_scores(p, block, count, scale, w->q, keys, strips ? w->turned.k : NULL, w->scores);
-        trd__attention_scores(p, block, count, 1.0f, w->dy, values, strips ? w->turned.v : NULL, w->dp);
+        trd__attention_scores(p, block, count, scale, w->q, keys, strips ? w->transposed.k : NULL, w->scores);
+        trd__attention_scores(p, block, count, 1.0f, w->dy, values, strips ? w->transposed.v : NULL, w->dp);
         gradient_chunk(p, call, w, block, exact_output ? w->delta : NULL, first, count);
         trd__attention_add_sums(p, block, count, 1.0f, w->scores, w->dy, strips, dv);
         trd__attention_add_sums(p, block, count, scale, w->dp, w->q, strips, dk);
-        trd__attention_mix(p, block, count, scale, w->dp, keys, strips, first > block->begin ? 1.0f : 0.0f,
-                           w->dq);
+        trd__attention_weigh(p, block, count, scale, w->dp, keys, strips, first > block->begin ? 1.0f : 0.0f,
+                             w->dq);
     }
     if (call->outputs[0]) trd__attention_write_rows(p, block, w->dq, call->outputs[0]);
 }

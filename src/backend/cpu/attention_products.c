@@ -1,18 +1,20 @@
 /* The products of blocked attention: of a block's rows with a chunk of keys. The library multiplies all rows
  * with all keys of the chunk. Where a block sees few keys, the diagonal is much of it and the library's calls
  * are short; there strips of a few rows, or of a few keys, are multiplied with what they see alone, in
- * registers, and keys are turned (transposed) first: once for all blocks of a segment.
+ * registers, and keys are transposed first: once for the blocks of a segment that follow each other in a
+ * unit.
  *
- * Invariant: which way is taken depends on the number of keys the block sees. */
+ * Invariant: which way is taken depends on the number of keys the block sees, and on whether they are a
+ * cache's. */
 #include "backend/cpu/attention_blocked.h"
 
 enum {
-    STRIP = 8,         /* rows or keys */
-    TURNED_KEYS = 256, /* at most; the pitch spreads rows over the sets of a cache */
-    PITCH = TURNED_KEYS + 16
+    STRIP = 8,             /* rows or keys */
+    TRANSPOSED_KEYS = 256, /* at most; the pitch spreads rows over the sets of a cache */
+    PITCH = TRANSPOSED_KEYS + 16
 };
 
-int64_t trd__turned_floats(const trd__attention_plan *p)
+int64_t trd__transposed_floats(const trd__attention_plan *p)
 {
     return p->d.cached ? 0 : p->d.size * PITCH;
 }
@@ -23,26 +25,27 @@ static int64_t smaller(int64_t x, int64_t y)
 }
 
 /* Keys of the range, which belong behind those from base on. */
-static void turn(const trd__float_rows *keys, trd__key_range range, int64_t base, int64_t size, float *turned)
+static void transpose(const trd__float_rows *keys, trd__key_range range, int64_t base, int64_t size,
+                      float *transposed)
 {
     for (int64_t i = 0; i < size; i++)
         for (int64_t s = range.begin; s < range.end; s++)
-            turned[i * PITCH + s - base] = keys->data[s * keys->stride + i];
+            transposed[i * PITCH + s - base] = keys->data[s * keys->stride + i];
 }
 
-bool trd__attention_turn(const trd__attention_plan *p, const trd__query_block *block, int64_t unit,
-                         trd__float_rows k, trd__float_rows v, trd__turned_keys *turned)
+bool trd__attention_transpose(const trd__attention_plan *p, const trd__query_block *block, int64_t unit,
+                              trd__float_rows k, trd__float_rows v, trd__transposed_keys *transposed)
 {
     int64_t count = block->end - block->begin;
-    if (p->d.cached || count <= 0 || count > TURNED_KEYS) return false;
-    if (turned->unit != unit || turned->range.begin != block->begin) {
-        turned->unit = unit;
-        turned->range = (trd__key_range){block->begin, block->begin};
+    if (p->d.cached || count <= 0 || count > TRANSPOSED_KEYS) return false;
+    if (transposed->unit != unit || transposed->range.begin != block->begin) {
+        transposed->unit = unit;
+        transposed->range = (trd__key_range){block->begin, block->begin};
     }
-    trd__key_range missing = {turned->range.end, block->end};
-    turn(&k, missing, block->begin, p->d.size, turned->k);
-    if (turned->v) turn(&v, missing, block->begin, p->d.size, turned->v);
-    if (block->end > turned->range.end) turned->range.end = block->end;
+    trd__key_range missing = {transposed->range.end, block->end};
+    transpose(&k, missing, block->begin, p->d.size, transposed->k);
+    if (transposed->v) transpose(&v, missing, block->begin, p->d.size, transposed->v);
+    if (block->end > transposed->range.end) transposed->range.end = block->end;
     return true;
 }
 
@@ -53,11 +56,11 @@ static int64_t seen_by(const trd__attention_plan *p, const trd__query_block *blo
 }
 
 void trd__attention_scores(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
-                           float alpha, const float *rows, trd__float_rows keys, const float *turned,
+                           float alpha, const float *rows, trd__float_rows keys, const float *transposed,
                            float *scores)
 {
     int64_t size = p->d.size;
-    if (!turned) {
+    if (!transposed) {
         trd__sgemm(p->math, false, true, block->rows, count, size, alpha, rows, size, keys.data, keys.stride,
                    0.0f, scores, count);
         return;
@@ -65,13 +68,13 @@ void trd__attention_scores(const trd__attention_plan *p, const trd__query_block 
     for (int64_t r = 0; r < block->rows; r += STRIP) {
         int64_t m = smaller(STRIP, block->rows - r);
         p->math->product(false, false, m, seen_by(p, block, r + m - 1), size, alpha, rows + r * size, size,
-                         turned, PITCH, 0.0f, scores + r * count, count);
+                         transposed, PITCH, 0.0f, scores + r * count, count);
     }
 }
 
-void trd__attention_mix(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
-                        float alpha, const float *scores, trd__float_rows values, bool strips, float beta,
-                        float *out)
+void trd__attention_weigh(const trd__attention_plan *p, const trd__query_block *block, int64_t count,
+                          float alpha, const float *scores, trd__float_rows values, bool strips, float beta,
+                          float *out)
 {
     int64_t size = p->d.size;
     if (!strips) {

@@ -6,8 +6,9 @@ trd__deal trd__deal_of(int64_t total, int64_t grain, int workers, int small)
     trd__deal deal = {.total = total, .grain = grain, .own = total, .workers = workers};
     if (workers == 1 || small == 0) return deal;
     int64_t units = (total + grain - 1) / grain;
-    deal.own = (units - units / TRD__DEAL_SHARE) / workers * workers * grain;
-    if (deal.own > total) deal.own = total;
+    int64_t own = (units - units / TRD__DEAL_SHARE) / workers * workers;
+    if (own * 8 < units * 7) return deal; /* too much would be left for the small parts */
+    deal.own = own * grain < total ? own * grain : total;
     deal.small = small;
     return deal;
 }

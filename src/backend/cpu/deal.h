@@ -1,6 +1,6 @@
 /* How the workers of a call share a range of rows, columns or units when cores are not equally fast at every
- * moment: each has one part of its own, nearly its share, and the rest lies in small parts that whoever is
- * done first takes.
+ * moment: each has one part of its own, most of its share, and the rest lies in small parts that whoever is
+ * done first takes. A range of few units for each worker is cut into equal parts alone.
  *
  * Invariant: the parts are a function of the range and the number of workers. Who computes one is a matter of
  * time, so what is summed over a part belongs to the part, not to the worker. */
@@ -15,8 +15,8 @@ typedef struct trd__deal {
     int workers, small;
 } trd__deal;
 
-/* Parts begin at multiples of grain. small: the number of small parts, 0 for equal parts alone; they are a
- * TRD__DEAL_SHARE-th of the range. */
+/* Parts begin at multiples of grain. small: the number of small parts, 0 for equal parts alone. They are a
+ * TRD__DEAL_SHARE-th of the range, and what the workers' parts leave when these are whole units. */
 enum { TRD__DEAL_SHARE = 16 };
 trd__deal trd__deal_of(int64_t total, int64_t grain, int workers, int small);
 

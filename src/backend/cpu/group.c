@@ -1,6 +1,7 @@
 /* Running a fused group. Float32 operands are read where they lie and float32 results written where they go;
- * everything else passes through a register's storage. A result may take over an operand's buffer: such an
- * operand is read for the last time before its tile is written, or the write waits for the tile's end. */
+ * everything else passes through a register's storage, but for sums of squares, which may stream. A result
+ * may take over an operand's buffer: such an operand is read for the last time before its tile is written, or
+ * the write waits for the tile's end. */
 #include "backend/cpu/group.h"
 
 /* Elements from those that are computed to those that are asked for, and elements at once where they pass

@@ -87,10 +87,8 @@ static void run(const trd__cpu_call *call, int phase)
         return;
     }
     trd__deal deal = trd__gemm_deal(g, call->workers);
-    for (int64_t i = 0; i < end; i++) run_part(call, i, trd__gemm_part(g, &deal, call->worker));
-    if (deal.small == 0) return;
-    for (int64_t at = trd__cpu_take(call); at < end * deal.small; at = trd__cpu_take(call))
-        run_part(call, at / deal.small, trd__gemm_part(g, &deal, deal.workers + (int)(at % deal.small)));
+    for (int part = call->worker; part < trd__deal_parts(&deal); part = trd__deal_next(&deal, call))
+        for (int64_t i = 0; i < end; i++) run_part(call, i, trd__gemm_part(g, &deal, part));
 }
 
 /* The same kernel in two places of the list: small products stand before the stream of a weight's rows, and

@@ -150,7 +150,8 @@ PRODUCT_INLINE void finish_dots(const product_out *o, vf sums, int64_t rows, int
     for (int64_t r = 0; r < rows; r++)
         for (int64_t j = 0; j < columns; j++) {
             float *out = c + r * o->ldc + j;
-            *out = values[r * DOT_COLUMNS + j] + (o->beta != 0.0f ? o->beta * *out : 0.0f);
+            float sum = values[r * DOT_COLUMNS + j];
+            *out = o->beta != 0.0f ? sum + o->beta * *out : sum;
         }
 }
 

@@ -1,7 +1,8 @@
 /* The product rate: what this machine reaches on a model's own matrix products, with which a step's rate is
  * compared. Per linear layer of m tokens, n outputs and k inputs it times the forward product, the input's
- * gradient and the weight's gradient by raw calls of the product library, one thread per worker on the fixed
- * partition of gemm.h (never through it), and the same with the library's own OpenMP threads.
+ * gradient and the weight's gradient by raw calls of the product library, one thread per worker on equal
+ * parts (never through gemm.h, which also deals small parts to who is done first), and the same with the
+ * library's own OpenMP threads.
  *
  *     rate = total FLOPs / total time, each layer weighted by its count
  *

@@ -1,6 +1,7 @@
 /* The vector loops that kernels are made of: float32 rows of n contiguous elements, any n, any alignment. One
  * table per instruction set, all made from row_math_body.h. bf16 rows are widened into scratch first. Outputs
- * may equal an input of the same row. Exponentials are a softmax's: 0 below e^-60. */
+ * may equal an input of the same row, but for products and attention. Exponentials are a softmax's: 0 below
+ * e^-60. */
 #ifndef TRD_BACKEND_CPU_ROW_MATH_H
 #define TRD_BACKEND_CPU_ROW_MATH_H
 
@@ -14,14 +15,12 @@ typedef struct trd__dropout_draw {
 
 enum { TRD__NORM_ROWS = 16, TRD__FEW_TOKENS = 16 };
 
-/* Tokens of one sequence and one head of theirs, `size` elements each. Token t sees begin[t] .. t, nothing
- * where begin[t] is t + 1. The steps are elements from a token to the next: of q and dy; of y and dq; of k,
- * v, dk and dv. */
+/* At most TRD__FEW_TOKENS tokens of one segment and one head of theirs, `size` elements each. Token t sees
+ * 0 .. t. The steps are elements from a token to the next: of q, dy, y and dq; of k, v, dk and dv. */
 typedef struct trd__few_tokens {
     int64_t tokens, size;
-    int64_t q_step, y_step, k_step;
+    int64_t q_step, k_step;
     float scale;
-    int32_t begin[TRD__FEW_TOKENS];
 } trd__few_tokens;
 
 typedef struct trd__row_math {
@@ -53,8 +52,8 @@ typedef struct trd__row_math {
     void (*product)(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                     int64_t ldc);
-    /* Attention of a head; y and lse (tokens apart by 1) may be NULL, and any of the gradients. more: dk and
-     * dv are added to what is there. */
+    /* Attention of a head within a segment; y and lse (tokens apart by 1) may be NULL, and any of the
+     * gradients. more: dk and dv are added to what is there. */
     void (*attend)(const trd__few_tokens *a, const float *q, const float *k, const float *v, float *y,
                    float *lse);
     void (*attend_gradient)(const trd__few_tokens *a, const float *q, const float *k, const float *v,

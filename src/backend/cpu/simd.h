@@ -303,11 +303,15 @@ static inline vf vexp(vf x)
 
 static inline vf vsigmoid(vf x)
 {
-#if defined(__AVX512F__) /* a division takes as long as all the rest; up to e^88 its inverse is no subnormal \
-                          */
-    __m512 divisor = (__m512)(1.0f + vexp_within(vmin(vset(88.0f), vmax(vset(-104.0f), -x))));
+#if defined(__AVX512F__)
+    /* A division takes as long as all the rest. Below -87 the inverse would be subnormal, which it cannot be:
+     * 0. */
+    const __m512 least = _mm512_set1_ps(-87.0f);
+    __m512 divisor = (__m512)(1.0f + vexp_within(vmin(vset(87.0f), vmax(vset(-104.0f), -x))));
     __m512 inverse = _mm512_rcp14_ps(divisor);
-    return (vf)_mm512_fmadd_ps(inverse, _mm512_fnmadd_ps(divisor, inverse, _mm512_set1_ps(1.0f)), inverse);
+    __mmask16 in_range = _mm512_cmp_ps_mask((__m512)x, least, _CMP_NLT_UQ);
+    __m512 error = _mm512_fnmadd_ps(divisor, inverse, _mm512_set1_ps(1.0f));
+    return (vf)_mm512_maskz_mov_ps(in_range, _mm512_fmadd_ps(inverse, error, inverse));
 #else
     return 1.0f / (1.0f + vexp(-x));
 #endif

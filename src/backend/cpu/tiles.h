@@ -6,7 +6,8 @@
 
 #include "backend/cpu/kernel.h"
 
-enum { TRD__TILE = 512, TRD__TILE_STEP = 16, TRD__PARTIALS = 32, TRD__AHEAD = 1 << 14 };
+enum { TRD__TILE = 512, TRD__TILE_STEP = 16, TRD__PARTIALS = 32 };
+enum { TRD__STREAM_AHEAD = 1 << 14 }; /* bytes from those that are added to those that are asked for */
 
 /* out[i] = op(in[0][i], ...) for n values, a multiple of TRD__TILE_STEP; out may equal an input. */
 typedef void (*trd__tile_function)(float *out, const float *const *in, int n);
@@ -37,7 +38,7 @@ typedef struct trd__tiles {
     void (*sum)(double *partials, const float *in, int n);
     void (*sum_squares)(double *partials, const float *in, int n);
     /* The same bits from n elements of float32 or bfloat16 in memory, a multiple of TRD__PARTIALS, which are
-     * read while those TRD__AHEAD bytes behind them are asked for. */
+     * read while those TRD__STREAM_AHEAD bytes behind them are asked for. */
     void (*stream_squares)(double *partials, trd_dtype dtype, const void *data, int64_t at, int n);
 } trd__tiles;
 

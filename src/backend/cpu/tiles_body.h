@@ -1,6 +1,7 @@
 /* Bodies of the tile loops, compiled once per instruction set: the including file defines TILES_TABLE. The
- * expressions use no fused multiply-add and no order that depends on the vector's width, but for exp and
- * sigmoid, whose last bit may differ between instruction sets. */
+ * expressions have no order that depends on the vector's width. Exp and sigmoid may differ in the last bit
+ * between instruction sets, and below -87 a sigmoid is 0 with AVX-512; the others use no fused multiply-add
+ * where it would round differently. */
 #include <math.h>
 
 #include "backend/cpu/simd.h"
@@ -169,7 +170,7 @@ TILE_SUM(sum_squares, x *x)
         vd sums[TRD__PARTIALS / WIDE_LANES];                                                                 \
         memcpy(sums, partials, sizeof sums);                                                                 \
         for (int i = 0; i < n; i += TRD__PARTIALS) {                                                         \
-            trd__prefetch((const char *)(in + i) + TRD__AHEAD, TRD__PARTIALS * sizeof *in);                  \
+            trd__prefetch((const char *)(in + i) + TRD__STREAM_AHEAD, TRD__PARTIALS * sizeof *in);           \
             for (int j = 0; j < TRD__PARTIALS / WIDE_LANES; j++) {                                           \
                 vd x = load_wide(in + i + j * WIDE_LANES);                                                   \
                 sums[j] = vfma_wide(x, x, sums[j]);                                                          \

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { SMALL = 1 << 18, VOCABULARY_GRAIN = 64, SMALL_PARTS = 8 };
+enum { SMALL = 1 << 18, VOCABULARY_GRAIN = 64, SMALL_PARTS = 2 /* a worker */ };
 
 const char *trd__logprobs_refuse(const trd_node *n, const trd__cpu_info *info)
 {
@@ -45,9 +45,9 @@ trd__logprobs_plan *trd__logprobs_plan_make(const trd_node *n, trd__cpu_plan *pl
                             .stable_rows = true};
     p->gemm_bytes = trd__gemm_scratch_bytes(&p->logits);
     plan->workers = (double)d.rows * (double)d.vocabulary * (double)d.channels < SMALL ? 1 : 0;
-    bool large = d.vocabulary >= TRD__DEAL_SHARE * SMALL_PARTS * VOCABULARY_GRAIN;
-    p->deal = trd__deal_of(d.vocabulary, VOCABULARY_GRAIN, plan->workers == 1 ? 1 : plan->info->workers,
-                           large ? SMALL_PARTS : 0);
+    int workers = plan->workers == 1 ? 1 : plan->info->workers, small = SMALL_PARTS * workers;
+    bool large = d.vocabulary >= TRD__DEAL_SHARE * small * VOCABULARY_GRAIN;
+    p->deal = trd__deal_of(d.vocabulary, VOCABULARY_GRAIN, workers, large ? small : 0);
     plan->state = p;
     return p;
 }
