@@ -7,7 +7,8 @@ typedef struct gemm_plan {
     const trd__row_math *math;
     trd__matmul_dims dims;
     trd__gemm gemm;
-    bool by_batch; /* workers take whole products of the batch */
+    trd__deal deal; /* of each product, unless by_batch */
+    bool by_batch;  /* workers take whole products of the batch */
 } gemm_plan;
 
 static const char *refuse(const trd_node *n, const trd__cpu_info *info)
@@ -56,6 +57,7 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     plan->state = p;
     plan->worker_bytes = trd__gemm_scratch_bytes(&p->gemm);
     plan->workers = d.small ? 1 : 0;
+    p->deal = trd__gemm_deal(&p->gemm, d.small ? 1 : plan->info->workers);
     if (n->input_count > 2 && n->inputs[2].node) plan->in_place[0] = 2 + 1;
     return TRD_OK;
 }
@@ -86,9 +88,8 @@ static void run(const trd__cpu_call *call, int phase)
         for (int64_t i = begin; i < end; i++) run_part(call, i, (trd__gemm_tile){0, g->m, 0, g->n});
         return;
     }
-    trd__deal deal = trd__gemm_deal(g, call->workers);
-    for (int part = call->worker; part < trd__deal_parts(&deal); part = trd__deal_next(&deal, call))
-        for (int64_t i = 0; i < end; i++) run_part(call, i, trd__gemm_part(g, &deal, part));
+    for (int part = call->worker; part < trd__deal_parts(&p->deal); part = trd__deal_next(&p->deal, call))
+        for (int64_t i = 0; i < end; i++) run_part(call, i, trd__gemm_part(g, &p->deal, part));
 }
 
 /* The same kernel in two places of the list: small products stand before the stream of a weight's rows, and

@@ -304,8 +304,8 @@ static inline vf vexp(vf x)
 static inline vf vsigmoid(vf x)
 {
 #if defined(__AVX512F__)
-    /* A division takes as long as all the rest. Below -87 the inverse would be subnormal, which it cannot be:
-     * 0. */
+    /* A division takes as long as all the rest. Below -87, where the inverse would be subnormal, the result
+     * is 0. */
     const __m512 least = _mm512_set1_ps(-87.0f);
     __m512 divisor = (__m512)(1.0f + vexp_within(vmin(vset(87.0f), vmax(vset(-104.0f), -x))));
     __m512 inverse = _mm512_rcp14_ps(divisor);
