@@ -28,6 +28,8 @@ typedef struct trd__backend_options {
     const char *name;        /* "cpu" or "pjrt"; NULL: the default */
     int threads;             /* 0: OMP_NUM_THREADS, else all processors this process may use */
     const char *cpu_isa;     /* NULL: best found (or TRD_CPU_ISA); "baseline", "avx2", "avx512" */
+    const char *cpu_bf16;    /* products of bfloat16. NULL: TRD_CPU_BF16, else "auto": the faster of "native"
+                                and "widen" */
     const char *plugin_path; /* of a backend that opens a plugin; NULL: where it looks by itself */
     const char
         *cache_directory;      /* where a backend keeps compiled programs between processes; NULL: nowhere */

@@ -36,6 +36,7 @@ typedef struct kernel_case {
     tensor outputs[MAX_OUTPUTS];
     int output_count;
     uint64_t seed;
+    const trd__bf16_product *bf16_product; /* what plans see of it */
 } kernel_case;
 
 static inline size_t tensor_count(const tensor *t)
@@ -118,7 +119,7 @@ static inline const trd__cpu_kernel *kernel_named(const trd__cpu_op *rows, const
 static inline void case_run(kernel_case *c, const trd__cpu_kernel *kernel, trd__isa isa, int workers,
                             tensor *outs)
 {
-    trd__cpu_info info = {.isa = isa, .workers = workers};
+    trd__cpu_info info = {.isa = isa, .workers = workers, .bf16_product = c->bf16_product};
     trd__arena *arena = trd__arena_create();
     trd__cpu_plan plan = {.info = &info, .arena = arena, .workers = kernel->plan ? 0 : 1};
     trd_value values[MAX_OPERANDS];

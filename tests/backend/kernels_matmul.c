@@ -1,6 +1,7 @@
 /* The gemm kernel against the plain one: all transpositions, dtypes, accumulators, batches and odd sizes. */
 #include <math.h>
 
+#include "backend/cpu/bf16_product.h"
 #include "backend/cpu/row_math.h"
 #include "backend/kernels.h"
 #include "support/nightly.h"
@@ -13,10 +14,12 @@ typedef struct product {
     bool shared_y;
 } product;
 
-static void check(product p, bool tx, bool ty, trd_dtype x, trd_dtype out, bool accumulate, uint64_t seed)
+/* native: for the kernel that multiplies bfloat16 as it is; NULL: the one that widens. */
+static void check_way(const trd__bf16_product *native, product p, bool tx, bool ty, trd_dtype x,
+                      trd_dtype out, bool accumulate, uint64_t seed)
 {
     trd__matmul_attr attr = {.transpose_x = tx, .transpose_y = ty, .dtype = out};
-    kernel_case c = {.op = &trd__op_matmul, .attr = &attr, .seed = seed};
+    kernel_case c = {.op = &trd__op_matmul, .attr = &attr, .seed = seed, .bf16_product = native};
     trd_shape xs = TRD__SHAPE(p.batch, tx ? p.k : p.m, tx ? p.m : p.k);
     trd_shape ys = TRD__SHAPE(p.batch, ty ? p.n : p.k, ty ? p.k : p.n);
     if (p.shared_y) ys = TRD__SHAPE(ty ? p.n : p.k, ty ? p.k : p.n);
@@ -24,8 +27,13 @@ static void check(product p, bool tx, bool ty, trd_dtype x, trd_dtype out, bool 
     case_random(&c, x, ys, 1.0);
     if (accumulate) case_random(&c, out, TRD__SHAPE(p.batch, p.m, p.n), 1.0);
     case_output(&c, out, TRD__SHAPE(p.batch, p.m, p.n));
-    case_compare(&c, trd__cpu_matmul, "gemm", out == TRD_F32 ? 2e-6 : 4e-3);
+    case_compare(&c, trd__cpu_matmul, native ? "bf16" : "gemm", out == TRD_F32 ? 2e-6 : 4e-3);
     case_free(&c);
+}
+
+static void check(product p, bool tx, bool ty, trd_dtype x, trd_dtype out, bool accumulate, uint64_t seed)
+{
+    check_way(NULL, p, tx, ty, x, out, accumulate, seed);
 }
 
 static void every_form(void **state)
@@ -42,6 +50,24 @@ static void every_form(void **state)
             for (size_t d = 0; d < 3; d++)
                 check(products[i], form & 1, form & 2, dtypes[d].x, dtypes[d].out, form & 4,
                       i * 8 + (size_t)form);
+}
+
+/* The library's own product of bfloat16: blocks of a larger C, parts of it, batches, every transposition. */
+static void native_bf16(void **state)
+{
+    (void)state;
+    static const product products[] = {
+        {1, 65, 48, 43, false}, {3, 50, 90, 40, false}, {1, 600, 40, 530, true}, {1, 40, 1030, 17, true}};
+    trd__bf16_product *native = NULL;
+    trd_status status = trd__bf16_product_choose(TRD__BF16_NATIVE, TRD__ISA_BASELINE, NULL, &native);
+    if (status == TRD_UNSUPPORTED) skip();
+    assert_int_equal(status, TRD_OK);
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        for (int form = 0; form < 8; form++)
+            for (int wide = 0; wide < 2; wide++)
+                check_way(native, products[i], form & 1, form & 2, TRD_BF16, wide ? TRD_F32 : TRD_BF16,
+                          form & 4, i * 8 + (size_t)form);
+    trd__bf16_product_free(native);
 }
 
 /* Products so large that two workers share them in small parts too, of rows and of columns. */
@@ -142,9 +168,12 @@ static void large_shapes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form),   cmocka_unit_test(shared_in_small_parts),
-        cmocka_unit_test(empty_sum),    cmocka_unit_test(small_products),
-        cmocka_unit_test(small_kernel), cmocka_unit_test(large_shapes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_form),
+                                       cmocka_unit_test(native_bf16),
+                                       cmocka_unit_test(shared_in_small_parts),
+                                       cmocka_unit_test(empty_sum),
+                                       cmocka_unit_test(small_products),
+                                       cmocka_unit_test(small_kernel),
+                                       cmocka_unit_test(large_shapes)};
     return cmocka_run_group_tests_name("backend/kernels_matmul", tests, NULL, NULL);
 }

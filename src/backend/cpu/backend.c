@@ -30,12 +30,31 @@ static trd_status choose_isa(const char *name, trd__isa *isa)
     for (int i = 0; i < (int)(sizeof isa_names / sizeof *isa_names); i++) {
         if (strcmp(name, isa_names[i]) != 0) continue;
         if (i > (int)best)
-            return trd__fail(TRD_UNSUPPORTED, "cpu_isa: this processor has no %s, its best is %s", name,
+            return trd__fail(TRD_UNSUPPORTED,
+                             "cpu_isa (TRD_CPU_ISA): this processor has no %s, its best is %s", name,
                              isa_names[best]);
         *isa = (trd__isa)i;
         return TRD_OK;
     }
-    return trd__fail(TRD_INVALID_ARGUMENT, "cpu_isa: expected baseline, avx2 or avx512, found \"%s\"", name);
+    return trd__fail(TRD_INVALID_ARGUMENT,
+                     "cpu_isa (TRD_CPU_ISA): expected baseline, avx2 or avx512, found \"%s\"", name);
+}
+
+static const char *const bf16_ways[] = {
+    [TRD__BF16_AUTO] = "auto", [TRD__BF16_NATIVE] = "native", [TRD__BF16_WIDEN] = "widen"};
+
+static trd_status choose_bf16_way(const char *name, trd__bf16_way *way)
+{
+    if (!name) name = getenv("TRD_CPU_BF16");
+    *way = TRD__BF16_AUTO;
+    if (!name || !*name) return TRD_OK;
+    for (int i = 0; i < (int)(sizeof bf16_ways / sizeof *bf16_ways); i++) {
+        if (strcmp(name, bf16_ways[i]) != 0) continue;
+        *way = (trd__bf16_way)i;
+        return TRD_OK;
+    }
+    return trd__fail(TRD_INVALID_ARGUMENT,
+                     "cpu_bf16 (TRD_CPU_BF16): expected auto, native or widen, found \"%s\"", name);
 }
 
 static int choose_threads(int threads, const trd__machine *machine)
@@ -63,6 +82,7 @@ static void backend_free(trd__backend *backend)
     trd__executor_free(cpu->executor);
     trd__unmap(cpu->scratch, cpu->scratch_bytes);
     trd__unmap(cpu->arena, cpu->arena_bytes);
+    trd__bf16_product_free(cpu->bf16_product);
     trd__free(cpu);
 }
 
@@ -79,7 +99,9 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
                          "(docs/meshes.md)",
                          options->processes);
     trd__isa isa;
+    trd__bf16_way bf16_way;
     TRD_TRY(choose_isa(options->cpu_isa, &isa));
+    TRD_TRY(choose_bf16_way(options->cpu_bf16, &bf16_way));
     trd__cpu_backend *cpu = trd__calloc(1, sizeof *cpu);
     if (!cpu) return TRD_NO_MEMORY;
     cpu->base.table = &trd__backend_cpu;
@@ -89,6 +111,7 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
                  options->compile_flags);
     trd__machine machine = trd__machine_read("", NULL);
     cpu->info = (trd__cpu_info){.isa = isa, .workers = choose_threads(options->threads, &machine)};
+    cpu->bf16_way = bf16_way;
     cpu->recorder = options->recorder;
     trd_status status = trd__executor_create(cpu->info.workers, cpu->recorder, &cpu->executor);
     if (status) {
@@ -230,12 +253,32 @@ static trd_status grow(trd__cpu_backend *cpu, unsigned char **region, size_t *he
     return TRD_OK;
 }
 
+static bool has_bf16(const trd__program *program)
+{
+    const trd_graph *graph = &program->builder->graph;
+    for (int i = 0; i < graph->node_count; i++)
+        for (int r = 0; r < graph->nodes[i]->result_count; r++)
+            if (graph->nodes[i]->results[r].dtype == TRD_BF16) return true;
+    return false;
+}
+
+/* How this backend's programs multiply bfloat16, chosen once and for all of them. */
+static trd_status choose_bf16_product(trd__cpu_backend *cpu)
+{
+    if (cpu->bf16_chosen) return TRD_OK;
+    TRD_TRY(trd__bf16_product_choose(cpu->bf16_way, cpu->info.isa, &cpu->log, &cpu->bf16_product));
+    cpu->info.bf16_product = cpu->bf16_product;
+    cpu->bf16_chosen = true;
+    return TRD_OK;
+}
+
 static trd_status compile(trd__backend *backend, const trd__program *program,
                           const trd__compile_options *options, trd__executable **out)
 {
     trd__cpu_backend *cpu = of(backend);
     trd__executable *executable;
     *out = NULL;
+    if (has_bf16(program)) TRD_TRY(choose_bf16_product(cpu));
     TRD_TRY(trd__cpu_compile(&cpu->info, &cpu->log, program, options, &executable));
     *out = executable;
     if (options && options->plan_only) return TRD_OK;

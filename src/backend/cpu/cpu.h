@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 #include "backend/backend.h"
-#include "backend/cpu/kernel.h"
+#include "backend/cpu/bf16_product.h"
 
 /* Where a value lives: bytes from the start of a region. Slot s is region s. What a repeat's body sees of
  * something stacked moves by a row an iteration. */
@@ -113,6 +113,9 @@ typedef struct trd__cpu_backend {
     trd__backend base;
     trd_log_sink log;
     trd__cpu_info info;
+    trd__bf16_way bf16_way;
+    bool bf16_chosen;                /* at the first program with bfloat16 */
+    trd__bf16_product *bf16_product; /* info's */
     trd__executor *executor;
     trd__recorder *recorder; /* NULL: none */
     unsigned char *arena, *scratch;

@@ -24,9 +24,24 @@ trd__isa trd__cpu_detect(void)
     unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     return (b & avx512) == avx512 && (saved_state() & ZMM) == ZMM ? TRD__ISA_AVX512 : TRD__ISA_AVX2;
 }
+
+/* Whether the system lends out AMX's tiles is the product library's to ask. */
+bool trd__cpu_has_bf16(void)
+{
+    enum { AMX_BF16 = 1 << 22, AVX512_BF16 = 1 << 5 }; /* leaf 7: edx of subleaf 0, eax of subleaf 1 */
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (d & AMX_BF16) return true;
+    return a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+}
 #else
 trd__isa trd__cpu_detect(void)
 {
     return TRD__ISA_BASELINE;
+}
+
+bool trd__cpu_has_bf16(void)
+{
+    return false;
 }
 #endif

@@ -7,6 +7,8 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
+#include "backend/cpu/bf16_product.h"
+
 /* Rows and columns the library computes together, and the panels of the widening driver: each of the three
  * panels takes 1 MiB at most. */
 enum { ROW_GRAIN = 16, COLUMN_GRAIN = 48, PANEL_M = 512, PANEL_N = 512, PANEL_K = 512 };
@@ -137,6 +139,23 @@ static void round_panel(const trd__gemm *g, const trd__row_math *math, trd__gemm
     }
 }
 
+/* One block of C by the library's own product of bfloat16. False: it could not, and C is as it was. */
+static bool run_native(const trd__gemm *g, const trd__row_math *math, trd__gemm_tile t, const trd__bf16 *a,
+                       const trd__bf16 *b, const void *accumulator, void *c, float *scratch)
+{
+    if (!g->native || g->k == 0) return false;
+    panels sizes = panels_of(g);
+    bool direct = g->c_dtype == TRD_F32;
+    float *out = direct ? (float *)c + t.row * g->ldc + t.column : scratch + sizes.a + sizes.b;
+    a += g->transpose_a ? t.row : t.row * g->lda;
+    b += g->transpose_b ? t.column * g->ldb : t.column;
+    if (!trd__bf16_product_run(g->native, g->transpose_a, g->transpose_b, t.rows, t.columns, g->k, a, g->lda,
+                               b, g->ldb, direct && accumulator, out, direct ? g->ldc : t.columns))
+        return false;
+    if (!direct) round_panel(g, math, t, out, accumulator, c);
+    return true;
+}
+
 /* One block of C: the sum over panels of k. */
 static void run_block(const trd__gemm *g, const trd__row_math *math, trd__gemm_tile t, const void *a,
                       const void *b, const void *accumulator, void *c, float *scratch)
@@ -181,6 +200,7 @@ void trd__gemm_run(const trd__gemm *g, const trd__row_math *math, trd__gemm_tile
         for (int64_t row = 0; row < tile.rows; row += PANEL_M) {
             trd__gemm_tile block = {tile.row + row, smaller(PANEL_M, tile.rows - row), tile.column + column,
                                     smaller(PANEL_N, tile.columns - column)};
-            run_block(g, math, block, a, b, accumulator, c, scratch);
+            if (!run_native(g, math, block, a, b, accumulator, c, scratch))
+                run_block(g, math, block, a, b, accumulator, c, scratch);
         }
 }

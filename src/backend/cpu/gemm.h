@@ -2,8 +2,9 @@
  *
  *     C (m, n) = alpha op(A) (m, k) op(B) (k, n)  [+ accumulator (m, n)]
  *
- * with A and B each float32 or bfloat16. bf16 operands are widened by panels into bounded scratch, multiplied
- * in float32 and rounded once: a bf16 accumulator gets C = bf16(f32(accumulator) + product) per call.
+ * with A and B each float32 or bfloat16. bf16 operands are widened by panels into bounded scratch and
+ * multiplied in float32, or multiplied as they are where the processor does that faster (bf16_product.h).
+ * Either way a sum is rounded once: a bf16 accumulator gets C = bf16(f32(accumulator) + product) per call.
  *
  * Everything here runs on the calling thread alone; trd__gemm_deal says who computes which part of C. The
  * library may allocate inside. Determinism: the bits of C depend on the arguments only. */
@@ -19,8 +20,10 @@ typedef struct trd__gemm {
     int64_t m, n, k;
     int64_t lda, ldb, ldc; /* elements from one stored row to the next */
     float alpha;
-    bool stable_rows; /* a row of C gets the same bits whatever other rows there are: see
-                         TRD__GEMM_STABLE_STEP */
+    bool stable_rows;                /* a row of C gets the same bits whatever other rows there are: see
+                                        TRD__GEMM_STABLE_STEP */
+    const trd__bf16_product *native; /* multiplies A and B, both bfloat16, as they are: for alpha 1 and rows
+                                        that need not be stable; NULL: they are widened */
 } trd__gemm;
 
 /* The library takes other paths for few rows and for rows left over by its blocks (of 6 with AVX2, 8 or 16

@@ -28,10 +28,13 @@ enum { TRD__CACHE_LINE = 64 }; /* bytes, to prefetch by */
 
 typedef enum trd__isa { TRD__ISA_BASELINE, TRD__ISA_AVX2, TRD__ISA_AVX512 } trd__isa;
 
+typedef struct trd__bf16_product trd__bf16_product;
+
 typedef struct trd__cpu_info {
     trd__isa isa;
     int workers;
     bool reference_only;
+    const trd__bf16_product *bf16_product; /* NULL: bfloat16 operands are widened */
 } trd__cpu_info;
 
 /* Filled by a kernel's plan; zeroed before. */
@@ -102,5 +105,6 @@ const trd__cpu_op *trd__cpu_find(const trd_op *op);
 const trd__cpu_kernel *trd__cpu_choose(const trd_node *n, const trd__cpu_info *info);
 
 trd__isa trd__cpu_detect(void); /* what this processor has */
+bool trd__cpu_has_bf16(void);   /* instructions that multiply bfloat16: AVX-512 BF16 or AMX */
 
 #endif

@@ -64,7 +64,7 @@ static void run_reference(const trd__cpu_call *call, int phase)
 }
 
 static const trd__cpu_kernel reference = {.name = "reference", .plan = plan_reference, .run = run_reference};
-static const trd__cpu_kernel *const variants[] = {&trd__matmul_small, &trd__matmul_stream, &trd__matmul_gemm,
-                                                  &reference, NULL};
+static const trd__cpu_kernel *const variants[] = {&trd__matmul_small, &trd__matmul_stream, &trd__matmul_bf16,
+                                                  &trd__matmul_gemm,  &reference,          NULL};
 
 const trd__cpu_op trd__cpu_matmul[] = {{.op = &trd__op_matmul, .variants = variants}, {0}};

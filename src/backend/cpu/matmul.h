@@ -13,6 +13,6 @@ typedef struct trd__matmul_dims {
 
 trd__matmul_dims trd__matmul_dims_of(const trd_node *n);
 
-extern const trd__cpu_kernel trd__matmul_small, trd__matmul_stream, trd__matmul_gemm;
+extern const trd__cpu_kernel trd__matmul_small, trd__matmul_stream, trd__matmul_bf16, trd__matmul_gemm;
 
 #endif

@@ -33,6 +33,18 @@ static const char *refuse_large(const trd_node *n, const trd__cpu_info *info)
     return small ? NULL : "worth a call of the library";
 }
 
+static const char *refuse_bf16(const trd_node *n, const trd__cpu_info *info)
+{
+    const trd__matmul_attr *attr = n->attr;
+    trd__matmul_dims d = trd__matmul_dims_of(n);
+    if (!info->bf16_product) return "this processor multiplies float32 faster";
+    for (int i = 0; i < 2; i++)
+        if (trd__type_of(n->inputs[i])->dtype != TRD_BF16) return "only bfloat16";
+    if (!trd__is_f32_or_bf16(attr->dtype)) return "results only of float32 and bfloat16";
+    bool small = trd__is_small_product(attr->transpose_x, attr->transpose_y, d.m, d.n, d.k);
+    return small ? "not worth a call of the library" : NULL;
+}
+
 static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
 {
     const trd__matmul_attr *attr = n->attr;
@@ -59,6 +71,13 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     plan->workers = d.small ? 1 : 0;
     p->deal = trd__gemm_deal(&p->gemm, d.small ? 1 : plan->info->workers);
     if (n->input_count > 2 && n->inputs[2].node) plan->in_place[0] = 2 + 1;
+    return TRD_OK;
+}
+
+static trd_status plan_bf16(const trd_node *n, trd__cpu_plan *plan_)
+{
+    TRD_TRY(plan(n, plan_));
+    ((gemm_plan *)plan_->state)->gemm.native = plan_->info->bf16_product;
     return TRD_OK;
 }
 
@@ -92,7 +111,9 @@ static void run(const trd__cpu_call *call, int phase)
         for (int64_t i = 0; i < end; i++) run_part(call, i, trd__gemm_part(g, &p->deal, part));
 }
 
-/* The same kernel in two places of the list: small products stand before the stream of a weight's rows, and
- * all that is left after it. */
+/* The same kernel in three places of the list: small products stand before the stream of a weight's rows, and
+ * after it what the library multiplies as bfloat16 and all that is left. */
 const trd__cpu_kernel trd__matmul_small = {.name = "small", .refuse = refuse_large, .plan = plan, .run = run};
+const trd__cpu_kernel trd__matmul_bf16 = {
+    .name = "bf16", .refuse = refuse_bf16, .plan = plan_bf16, .run = run};
 const trd__cpu_kernel trd__matmul_gemm = {.name = "gemm", .refuse = refuse, .plan = plan, .run = run};
