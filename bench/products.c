@@ -1,19 +1,31 @@
 /* Product rate of a model's linear layers, and how close the CPU kernels for a linear layer, attention and
  * the head come to it; the machine's copy bandwidth, and how close the kernels come that only pass over
- * memory. Usage: bench_products [tokens] [workers]; shapes are those of qwen3-0.6b. Only ratios of one run
- * mean something: the machine's own speed drifts. */
+ * memory. Usage: bench_products [tokens] [workers [passes]], the last word for passes over memory alone;
+ * shapes are those of qwen3-0.6b. Only ratios of one run mean something: the machine's own speed drifts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend/backend.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/product_rate.h"
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/shape.h"
+#include "nn/optimizer.h"
 
-enum { HIDDEN = 1024, MLP = 3072, HEADS = 16, GROUPS = 8, SIZE = 128, VOCABULARY = 151936, LAYERS = 28 };
+enum {
+    HIDDEN = 1024,
+    MLP = 3072,
+    HEADS = 16,
+    GROUPS = 8,
+    SIZE = 128,
+    VOCABULARY = 151936,
+    LAYERS = 28,
+    UPDATED = 8 * MLP
+};
 enum { MAX_OPERANDS = 8, RUNS = 3, PASS_RUNS = 15, PATTERN = 1021 };
 
 typedef struct operands {
@@ -286,6 +298,94 @@ static void swiglu(trd__pool *pool, trd_dtype dtype, int64_t tokens, double peak
     }
 }
 
+/* -- Updates: programs, whose pass over memory the fuser makes -- */
+
+enum { GRADIENT, STATE, SCALARS, SLOTS };
+
+static trd__entry entry_of(const char *name, trd_dtype dtype, trd_shape shape)
+{
+    return (trd__entry){.name = name, .dtype = dtype, .shape = shape};
+}
+
+/* One parameter's update as an engine traces it: divided and clipped gradient, a step that may be skipped.
+ * Returns the number of its states. */
+static int trace_update(trd__program *p, const trd__optimizer_type *type, trd_dtype dtype, trd_shape shape)
+{
+    trd_builder *b = p->builder;
+    trd_optimizer_options options = {.b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .mu_dtype = TRD_F32};
+    trd__parameter info = {.name = "p", .shape = shape};
+    trd__optimizer_state states[TRD__OPTIMIZER_STATES];
+    int count = type->states ? type->states(&options, &info, states) : 0;
+    trd__entry gradient = entry_of("g", dtype, shape), state[1 + TRD__OPTIMIZER_STATES], scalars[4];
+    state[0] = entry_of("p", dtype, shape);
+    for (int k = 0; k < count; k++) state[1 + k] = entry_of(states[k].name, states[k].dtype, shape);
+    for (int k = 0; k < 4; k++) scalars[k] = entry_of("scalar", TRD_F32, trd__shape_scalar());
+    trd__program_slot(p, "gradient", TRD__READ, &gradient, 1);
+    trd__program_slot(p, "state", TRD__UPDATE, state, 1 + count);
+    trd__program_slot(p, "scalars", TRD__READ, scalars, 4);
+    trd_value g = trd__program_input(p, GRADIENT, 0);
+    trd__update_scalars shared = {.learning_rate = trd__program_input(p, SCALARS, 0),
+                                  .count = trd__program_input(p, SCALARS, 1)};
+    trd__parameter_update u = {.info = &info, .decay = 0.1, .parameter = trd__program_input(p, STATE, 0)};
+    u.gradient = trd_mul(b, trd_cast(b, g, TRD_F32), trd__program_input(p, SCALARS, 2));
+    if (dtype != TRD_F32) u.gradient = trd_cast(b, trd_cast(b, u.gradient, dtype), TRD_F32);
+    u.gradient = trd_mul(b, u.gradient, trd__program_input(p, SCALARS, 3));
+    trd_value keep = trd_is_finite(b, trd__program_input(p, SCALARS, 3));
+    for (int k = 0; k < count; k++) u.states[k] = trd__program_input(p, STATE, 1 + k);
+    if (type->prepare) type->prepare(b, &options, &shared);
+    type->update(b, &options, &shared, &u);
+    trd__program_output(p, STATE, 0, trd_select(b, keep, u.new_parameter, u.parameter));
+    for (int k = 0; k < count; k++)
+        trd__program_output(p, STATE, 1 + k, trd_select(b, keep, u.new_states[k], u.states[k]));
+    return count;
+}
+
+static void update(const char *name, trd_dtype dtype, int workers, double copy_rate)
+{
+    const trd__optimizer_type *type;
+    trd__program *p;
+    trd__backend *backend;
+    trd__executable *executable;
+    trd__set *sets[SLOTS];
+    trd_shape shape = TRD__SHAPE(UPDATED, HIDDEN);
+    if (trd__optimizer_find(name, &type) || trd__program_create("update", &p)) die(trd_error_message());
+    int states = trace_update(p, type, dtype, shape);
+    trd__backend_options options = {.name = "cpu", .threads = workers};
+    if (trd__backend_create(&options, &backend)) die(trd_error_message());
+    const trd__backend_table *table = backend->table;
+    if (table->compile(backend, p, NULL, &executable)) die(trd_error_message());
+    for (int s = 0; s < SLOTS; s++)
+        if (table->set_create(backend, p->slots[s].name, p->slots[s].entries, p->slots[s].entry_count,
+                              &sets[s]))
+            die(trd_error_message());
+    operands o = {0};
+    add(&o, dtype, shape);
+    for (int k = 0; k < states; k++) add(&o, TRD_F32, shape);
+    const float one = 1;
+    trd_status status = table->set_write(backend, sets[GRADIENT], 0, o.data[0]);
+    for (int k = 0; !status && k <= states; k++)
+        status = table->set_write(backend, sets[STATE], k, o.data[k]);
+    for (int k = 0; !status && k < 4; k++) status = table->set_write(backend, sets[SCALARS], k, &one);
+    double times[PASS_RUNS];
+    for (int run = 0; !status && run < PASS_RUNS; run++) {
+        uint64_t start = trd__now_ns();
+        status = table->execute(backend, executable, sets, NULL);
+        if (!status) status = table->drain(backend);
+        times[run] = (double)(trd__now_ns() - start);
+    }
+    if (status) die(trd_error_message());
+    qsort(times, PASS_RUNS, sizeof *times, ascending);
+    trd__memory_report memory = table->memory(executable);
+    double rate = (double)(memory.bytes_read + memory.bytes_written) / times[PASS_RUNS / 2];
+    printf("%-24s %-9s %7.1f GB/s, %.2f of the copy bandwidth\n", name, trd_dtype_name(dtype), rate,
+           rate / copy_rate);
+    drop(&o);
+    table->executable_free(backend, executable);
+    for (int s = 0; s < SLOTS; s++) table->set_free(backend, sets[s]);
+    trd__backend_free(backend);
+    trd__program_free(p);
+}
+
 static void passes(trd__pool *pool, int64_t tokens)
 {
     static const char *const channels[] = {"rms_norm", "rms_norm, gradient"};
@@ -298,24 +398,20 @@ static void passes(trd__pool *pool, int64_t tokens)
         norms(pool, heads, dtype, tokens * HEADS, SIZE, peak);
         rope(pool, dtype, tokens, peak);
         swiglu(pool, dtype, tokens, peak);
+        update("sgd", dtype, trd__pool_workers(pool), peak);
+        update("adamw", dtype, trd__pool_workers(pool), peak);
     }
 }
 
-int main(int argc, char **argv)
+static void products(int64_t tokens, int workers, trd__pool *pool)
 {
-    int64_t tokens = argc > 1 ? atoi(argv[1]) : 512;
-    int workers = argc > 2 ? atoi(argv[2]) : trd__processor_count();
     trd__product list[] = {
         {tokens, HEADS * SIZE, HIDDEN, LAYERS}, {tokens, GROUPS * SIZE, HIDDEN, 2 * LAYERS},
         {tokens, HIDDEN, HEADS * SIZE, LAYERS}, {tokens, MLP, HIDDEN, 2 * LAYERS},
         {tokens, HIDDEN, MLP, LAYERS},          {tokens, VOCABULARY, HIDDEN, 1}};
-    setvbuf(stdout, NULL, _IOLBF, 0);
     trd__product_bench *bench;
-    trd__pool *pool;
-    if (tokens < 1) die("expected a positive number of tokens");
     if (trd__product_bench_create(list, sizeof list / sizeof *list, workers, &bench))
         die(trd_error_message());
-    if (trd__pool_create(workers, &pool)) die(trd_error_message());
     trd__product_rate rate = trd__product_bench_sample(bench);
     trd__product_bench_free(bench);
     printf("%lld tokens, %d workers: product rate %.1f Gflop/s (the library's own threads %.1f)\n",
@@ -326,6 +422,17 @@ int main(int argc, char **argv)
         attention(pool, dtype, tokens, rate.partitioned_gflops);
         head(pool, dtype, tokens, rate.partitioned_gflops);
     }
+}
+
+int main(int argc, char **argv)
+{
+    int64_t tokens = argc > 1 ? atoi(argv[1]) : 512;
+    int workers = argc > 2 ? atoi(argv[2]) : trd__processor_count();
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    trd__pool *pool;
+    if (tokens < 1) die("expected a positive number of tokens");
+    if (trd__pool_create(workers, &pool)) die(trd_error_message());
+    if (argc <= 3 || strcmp(argv[3], "passes") != 0) products(tokens, workers, pool);
     passes(pool, tokens);
     trd__pool_free(pool);
     return 0;

@@ -251,7 +251,7 @@ static double worst_ulp(trd__tile_function run, double (*exact)(double), float l
             memcpy(x + i, &word, sizeof word);
             x[i] = fmaxf(x[i], low);
         }
-        run(y, (const float *[]){x, x, x}, TRD__TILE);
+        run(y, (const float *[]){x, x, x, x}, TRD__TILE);
         for (int i = 0; i < TRD__TILE; i++) {
             double want = exact((double)x[i]), size = fmax(fabs(want), 1.1754944e-38);
             if (!(size < 3.4e38)) continue;

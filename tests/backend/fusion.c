@@ -1,6 +1,8 @@
 /* What fusion and in-place planning promise, by the exact bytes that a program's steps move: an update reads
  * every gradient twice (the norm needs a pass of its own), everything else once, writes once and has no
- * temporary of a parameter's size; an accumulation chain has none either. */
+ * temporary of a parameter's size; an accumulation chain has none either. Then what the loops promise: few of
+ * them for an update, and the bits of the reference kernels. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/group.h"
 #include "base/alloc.h"
 #include "base/shape.h"
 #include "ops/attrs.h"
@@ -153,10 +157,157 @@ static void bits_do_not_depend_on_the_group(void **state)
     for (int t = 0; t < 3; t++) trd__free(found[t]);
 }
 
+/* -- Joined loops -- */
+
+/* The ops that run over each tile in the program's largest group. */
+static int loops_of(const trd__executable *executable)
+{
+    int most = 0;
+    for (int i = 0; i < executable->step_count; i++) {
+        const trd__cpu_step *step = &executable->steps[i];
+        const trd__group *group = step->state;
+        if (step->kernel == &trd__kernel_group && group->store_count && group->op_count > most)
+            most = group->op_count;
+    }
+    return most;
+}
+
+/* Each parameter's group: the gradient divided and clipped, both moments, the root, the step, the parameter,
+ * and what cannot be joined with its reader because it is stored or read twice. */
+static void update_has_few_loops(void **state)
+{
+    (void)state;
+    trd__backend *backend = test_backend(2);
+    trd__program *p = update_program(TRD_F32);
+    trd__executable *executable = test_compile(backend, p, false);
+    assert_in_range(loops_of(executable), 1, PARAMETERS * 7);
+    backend->table->executable_free(backend, executable);
+    trd__program_free(p);
+    trd__backend_free(backend);
+}
+
+/* Runs the program with fast and with reference kernels on the same values and compares every bit. The first
+ * element is `first`, and so is the last slot where it is a scalar. */
+static void check_bits(const trd__program *p, const char *isa, double first)
+{
+    enum { SLOTS = 3 };
+    double *found[SLOTS][2][3 * PARAMETERS];
+    assert_in_range(p->slot_count, 1, SLOTS);
+    for (int reference = 0; reference < 2; reference++) {
+        trd__backend *backend = test_backend_isa(2, isa);
+        trd__executable *executable = test_compile(backend, p, reference);
+        trd__set *sets[SLOTS];
+        for (int s = 0; s < p->slot_count; s++) {
+            sets[s] = test_set(backend, &p->slots[s]);
+            for (int i = 0; i < sets[s]->entry_count; i++) test_fill(backend, sets[s], i, (uint64_t)s + 1);
+        }
+        if (test_count(sets[p->slot_count - 1], 0) == 1)
+            test_write(backend, sets[p->slot_count - 1], 0, &first);
+        double *values = test_read(backend, sets[0], 0);
+        values[0] = first;
+        test_write(backend, sets[0], 0, values);
+        trd__free(values);
+        assert_int_equal(backend->table->execute(backend, executable, sets, NULL), TRD_OK);
+        for (int s = 0; s < p->slot_count; s++) {
+            for (int i = 0; i < sets[s]->entry_count; i++)
+                found[s][reference][i] = test_read(backend, sets[s], i);
+            backend->table->set_free(backend, sets[s]);
+        }
+        backend->table->executable_free(backend, executable);
+        trd__backend_free(backend);
+    }
+    for (int s = 0; s < p->slot_count; s++)
+        for (int i = 0; i < p->slots[s].entry_count; i++) {
+            size_t bytes = (size_t)trd__shape_count(&p->slots[s].entries[i].shape) * sizeof(double);
+            assert_memory_equal(found[s][0][i], found[s][1][i], bytes);
+            trd__free(found[s][0][i]);
+            trd__free(found[s][1][i]);
+        }
+}
+
+enum { JOINED = 7 }; /* results of a program, as many as a group may have */
+static const char *const isas[] = {"baseline", "avx2", "avx512"};
+
+/* Every two and three binary ops that may share a loop, with operands whose order shows. */
+static void joined_ops_keep_their_bits(void **state)
+{
+    (void)state;
+    typedef trd_value (*binary)(trd_builder *, trd_value, trd_value);
+    const binary ops[] = {trd_add, trd_sub, trd_mul, trd_div};
+    trd_shape shape = TRD__SHAPE(67001); /* short and long tiles, and a rest that is no vector */
+    for (int outer = 0; outer < 4; outer++)
+        for (int inner = 0; inner < 4; inner++) {
+            trd__program *p;
+            assert_int_equal(trd__program_create("joined", &p), TRD_OK);
+            trd_builder *b = p->builder;
+            trd__entry in[4], out[JOINED];
+            for (int i = 0; i < 4; i++) in[i] = test_entry("x", TRD_F32, shape);
+            for (int i = 0; i < JOINED; i++) out[i] = test_entry("y", TRD_F32, shape);
+            int slot = trd__program_slot(p, "inputs", TRD__READ, in, 4), made = 0;
+            int results = trd__program_slot(p, "results", TRD__WRITE, out, JOINED);
+            trd_value x[4];
+            for (int i = 0; i < 4; i++) x[i] = trd__program_input(p, slot, i);
+            trd_value y[JOINED];
+            y[made++] = ops[outer](b, ops[inner](b, x[0], x[1]), x[2]);
+            y[made++] = ops[outer](b, x[3], ops[inner](b, x[1], x[0]));
+            for (int right = 0; right < 4; right++)
+                y[made++] = ops[outer](b, ops[inner](b, x[0], x[1]), ops[right](b, x[2], x[3]));
+            trd_value root = trd_sqrt(b, ops[inner](b, trd_square(b, x[0]), trd_square(b, x[1])));
+            y[made++] = ops[outer](b, ops[inner](b, trd_square(b, x[2]), x[3]), root);
+            for (int i = 0; i < JOINED; i++) trd__program_output(p, results, i, y[i]);
+            for (int isa = 0; isa <= (int)trd__cpu_detect(); isa++) check_bits(p, isas[isa], 0.5);
+            trd__program_free(p);
+        }
+}
+
+/* An update that is applied, and one whose norm is no number, so that it is not. */
+static void update_keeps_its_bits(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        trd__program *p = update_program(bf16 ? TRD_BF16 : TRD_F32);
+        check_bits(p, NULL, 0.01);
+        check_bits(p, NULL, INFINITY);
+        trd__program_free(p);
+    }
+}
+
+/* Of values that a flag chooses between, one is of consequence for another result whatever the flag is. */
+static void a_choice_changes_no_other_value(void **state)
+{
+    (void)state;
+    trd_shape shape = TRD__SHAPE(5000);
+    for (int flag = 0; flag < 2; flag++) {
+        trd__program *p;
+        assert_int_equal(trd__program_create("choice", &p), TRD_OK);
+        trd_builder *b = p->builder;
+        trd__entry in[] = {test_entry("x", TRD_F32, shape), test_entry("y", TRD_F32, shape)};
+        trd__entry out[] = {test_entry("chosen", TRD_F32, shape), test_entry("other", TRD_F32, shape),
+                            test_entry("both", TRD_F32, shape)};
+        trd__entry scalar[] = {test_entry("flag", TRD_F32, trd__shape_scalar())};
+        int slot = trd__program_slot(p, "inputs", TRD__READ, in, 2);
+        int results = trd__program_slot(p, "results", TRD__WRITE, out, 3);
+        int flags = trd__program_slot(p, "flag", TRD__READ, scalar, 1);
+        trd_value x = trd__program_input(p, slot, 0), y = trd__program_input(p, slot, 1);
+        trd_value keep = trd_less(b, f32(b, 0.5), trd__program_input(p, flags, 0));
+        trd_value made = trd_add(b, x, y), only = trd_mul(b, x, y);
+        trd__program_output(p, results, 0, trd_select(b, keep, made, y));
+        trd__program_output(p, results, 1, trd_mul(b, made, x));
+        trd_value next = trd_select(b, keep, trd_sub(b, only, x), x);
+        trd__program_output(p, results, 2, trd_add(b, next, trd_select(b, keep, only, y)));
+        check_bits(p, NULL, flag);
+        trd__program_free(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(update_is_one_pass),
                                        cmocka_unit_test(accumulation_has_no_temporary),
-                                       cmocka_unit_test(bits_do_not_depend_on_the_group)};
+                                       cmocka_unit_test(bits_do_not_depend_on_the_group),
+                                       cmocka_unit_test(update_has_few_loops),
+                                       cmocka_unit_test(joined_ops_keep_their_bits),
+                                       cmocka_unit_test(update_keeps_its_bits),
+                                       cmocka_unit_test(a_choice_changes_no_other_value)};
     return cmocka_run_group_tests_name("backend/fusion", tests, NULL, NULL);
 }

@@ -26,8 +26,9 @@ typedef struct trd__group_load {
 } trd__group_load;
 
 typedef struct trd__group_op {
-    trd__tile_function run; /* NULL: copies its operand */
-    int out, in[3];
+    trd__tile_function run;          /* NULL: copies its operand */
+    int out, in[TRD__TILE_OPERANDS]; /* those that are not used repeat the first */
+    int operands;
     trd_dtype round;            /* F32: nothing to round */
     int keep, other;            /* where register keep is 0 the result is register other; -1: run always */
     int first_load, load_count; /* done right before */
@@ -63,6 +64,7 @@ typedef struct trd__group {
 
 extern const trd__cpu_kernel trd__kernel_group;
 
-int trd__group_workers(const trd__group *group); /* 1: not worth sharing; 0: all */
+size_t trd__group_scratch(const trd__group *group); /* a worker's, in bytes */
+int trd__group_workers(const trd__group *group);    /* 1: not worth sharing; 0: all */
 
 #endif

@@ -123,9 +123,9 @@ static trd__tile_function function_of(const trd__group_build *g, const trd_node 
 /* Adds n's op (and what is inlined in its operands) and returns its result. */
 static int add_op(trd__group_build *g, const trd_node *n)
 {
-    int in[3] = {0};
+    int in[TRD__TILE_OPERANDS] = {0};
     for (int i = 0; i < n->input_count; i++) in[i] = operand(g, n->inputs[i]);
-    for (int i = n->input_count; i < 3; i++) in[i] = in[0];
+    for (int i = n->input_count; i < TRD__TILE_OPERANDS; i++) in[i] = in[0];
     int out = new_entry(g, (trd__group_entry){.root = g->l->first_value[n->id], .load = -1});
     if (g->overflow || g->op_count == TRD__GROUP_VALUES) {
         g->overflow = true;
@@ -134,7 +134,8 @@ static int add_op(trd__group_build *g, const trd_node *n)
     trd_dtype dtype = n->results[0].dtype;
     g->ops[g->op_count++] = (trd__group_op){.run = function_of(g, n),
                                             .out = out,
-                                            .in = {in[0], in[1], in[2]},
+                                            .in = {in[0], in[1], in[2], in[3]},
+                                            .operands = n->input_count,
                                             .round = dtype == TRD_BOOL ? TRD_F32 : dtype,
                                             .keep = -1,
                                             .other = -1,
@@ -151,7 +152,8 @@ static void add_reduction(trd__group_build *g, const trd_node *n)
         return;
     }
     g->ops[g->op_count++] = (trd__group_op){.out = in,
-                                            .in = {in, in, in},
+                                            .in = {in, in, in, in},
+                                            .operands = 1,
                                             .round = TRD_F32,
                                             .keep = -1,
                                             .other = -1,
@@ -201,8 +203,8 @@ static void find_lifetimes(trd__group_build *g)
 {
     for (int k = 0; k < g->op_count; k++) {
         trd__group_op *op = &g->ops[k];
-        const int operands[] = {op->in[0], op->in[1], op->in[2], op->keep, op->other};
-        for (int i = 0; i < 5; i++) {
+        const int operands[] = {op->in[0], op->in[1], op->in[2], op->in[3], op->keep, op->other};
+        for (int i = 0; i < TRD__TILE_OPERANDS + 2; i++) {
             if (operands[i] < 0) continue;
             trd__group_entry *e = &g->entries[operands[i]];
             if (e->first_op < 0) e->first_op = k;
@@ -302,7 +304,7 @@ static trd_status finish_group(trd__group_build *g, trd__group *group)
     for (int s = 0; s < g->store_count; s++) g->stores[s].reg = g->entries[g->stores[s].reg].reg;
     for (int k = 0; k < g->op_count; k++) {
         g->ops[k].out = g->entries[g->ops[k].out].reg;
-        for (int i = 0; i < 3; i++) g->ops[k].in[i] = g->entries[g->ops[k].in[i]].reg;
+        for (int i = 0; i < TRD__TILE_OPERANDS; i++) g->ops[k].in[i] = g->entries[g->ops[k].in[i]].reg;
         if (g->ops[k].keep < 0) continue;
         g->ops[k].keep = g->entries[g->ops[k].keep].reg;
         g->ops[k].other = g->entries[g->ops[k].other].reg;
@@ -362,7 +364,7 @@ static trd_status add_draft(trd__group_build *g, trd__group *group)
     d->plan.state = group;
     d->plan.phases = g->reduction_count ? 2 : 1;
     d->plan.workers = trd__group_workers(group);
-    d->plan.worker_bytes = (size_t)group->register_count * TRD__TILE * sizeof(float);
+    d->plan.worker_bytes = trd__group_scratch(group);
     d->plan.shared_bytes =
         (size_t)g->l->info->workers * (size_t)g->reduction_count * TRD__PARTIALS * sizeof(double);
     for (int i = 0; i < g->input_count; i++) {

@@ -7,10 +7,11 @@
 
 static int reads_by(const trd__group_op *op, int e)
 {
-    return (op->in[0] == e) + (op->in[1] == e) + (op->in[2] == e) + (op->keep == e) + (op->other == e);
+    int reads = (op->keep == e) + (op->other == e);
+    for (int i = 0; i < op->operands; i++) reads += op->in[i] == e;
+    return reads;
 }
 
-/* Unused operands repeat the first, so only the count 0 is exact. */
 static bool is_read(const trd__group_build *g, int e)
 {
     for (int k = 0; k < g->op_count; k++)
@@ -24,6 +25,15 @@ static void remove_op(trd__group_build *g, int k)
     g->op_count--;
     for (int s = 0; s < g->store_count; s++)
         if (g->stores[s].op > k) g->stores[s].op--;
+}
+
+static void replace_reads(trd__group_op *op, int e, int by)
+{
+    for (int i = 0; i < TRD__TILE_OPERANDS; i++)
+        if (op->in[i] == e) op->in[i] = by;
+    if (op->keep == e) op->keep = by;
+    if (op->other == e) op->other = by;
+    if (op->reduction >= 0) op->out = op->in[0];
 }
 
 /* The op that makes e for op k alone, -1: there is none, or it is not that simple. */
@@ -50,16 +60,22 @@ static trd__tile_function find_pair(const trd__tiles *tiles, trd__tile_function 
 /* Op k and the op that makes its operand `place` as one, where there is a loop for both. */
 static bool pair_with(trd__group_build *g, int k, int place)
 {
-    trd__group_op *op = &g->ops[k];
-    if (op->reduction >= 0 || op->in[0] == op->in[1] || op->in[place] == op->other) return false;
+    trd__group_op *op = &g->ops[k], both = *op;
+    if (op->reduction >= 0 || place >= op->operands || reads_by(op, op->in[place]) != 1) return false;
     int j = maker_for(g, k, op->in[place]);
     if (j < 0 || g->ops[j].round != TRD_F32) return false;
-    trd__tile_function run = find_pair(g->f->tiles, op->run, g->ops[j].run, place);
-    if (!run) return false;
-    op->run = run;
-    op->in[2] = op->in[1 - place];
-    op->in[0] = g->ops[j].in[0];
-    op->in[1] = g->ops[j].in[1];
+    const trd__group_op *inner = &g->ops[j];
+    both.run = find_pair(g->f->tiles, op->run, inner->run, place);
+    if (!both.run) return false;
+    both.operands = op->operands - 1 + inner->operands;
+    for (int i = 0; i < TRD__TILE_OPERANDS; i++) {
+        int after = i - inner->operands + 1; /* the operand of op behind those of inner */
+        both.in[i] = i < place                     ? op->in[i]
+                     : i < place + inner->operands ? inner->in[i - place]
+                     : i < both.operands           ? op->in[after]
+                                                   : both.in[0];
+    }
+    *op = both;
     remove_op(g, j);
     return true;
 }
@@ -86,31 +102,62 @@ static bool forward(trd__group_build *g, int k)
     const trd__group_op op = g->ops[k];
     if (op.run || op.reduction >= 0 || op.keep >= 0 || op.round != TRD_F32 || op.store >= 0) return false;
     for (int j = k + 1; j < g->op_count; j++) {
-        int *operands[] = {&g->ops[j].in[0], &g->ops[j].in[1], &g->ops[j].in[2], &g->ops[j].keep,
-                           &g->ops[j].other};
-        for (int i = 0; i < 5; i++)
-            if (*operands[i] == op.out) *operands[i] = op.in[0];
-        if (g->ops[j].reduction >= 0) g->ops[j].out = g->ops[j].in[0];
+        replace_reads(&g->ops[j], op.out, op.in[0]);
     }
     remove_op(g, k);
     return true;
 }
 
+static bool is_select(const trd__group_build *g, const trd__group_op *op)
+{
+    return op->reduction < 0 && op->run == trd__tile_find(g->f->tiles, &trd__op_select);
+}
+
+/* Whether e is of consequence, but for op k, where flag is 0: ops that then choose another operand do not
+ * ask what it is. */
+static bool matters_without(const trd__group_build *g, int e, int k, int flag)
+{
+    bool asked[TRD__GROUP_VALUES] = {false};
+    for (int j = g->op_count - 1; j >= 0; j--) {
+        const trd__group_op *op = &g->ops[j];
+        if (j == k || !(op->reduction >= 0 || asked[op->out] || g->entries[op->out].stored)) continue;
+        if (op->keep == flag) {
+            asked[op->other] = true;
+            continue;
+        }
+        bool chosen = is_select(g, op) && op->in[0] == flag;
+        for (int i = 0; i < op->operands; i++)
+            if (!chosen || i != 1) asked[op->in[i]] = true;
+        if (op->keep >= 0) asked[op->other] = true;
+    }
+    return asked[e];
+}
+
+/* The op before op k that makes e, which is not stored as it is, -1: there is none. */
+static int maker_before(const trd__group_build *g, int k, int e)
+{
+    if (g->entries[e].load >= 0 || g->entries[e].stored) return -1;
+    for (int j = 0; j < k; j++)
+        if (g->ops[j].reduction < 0 && g->ops[j].out == e) return g->ops[j].keep < 0 ? j : -1;
+    return -1;
+}
+
 /* A select by a flag that is one for all elements: the op that makes its first choice is run or not. */
 static bool choose_once(trd__group_build *g, int k)
 {
-    trd__group_op *op = &g->ops[k];
-    if (op->reduction >= 0 || op->run != trd__tile_find(g->f->tiles, &trd__op_select)) return false;
-    if (!g->entries[op->in[0]].persistent || op->in[1] == op->in[2]) return false;
-    int j = maker_for(g, k, op->in[1]);
-    if (j < 0) return false;
-    trd__group_op both = g->ops[j];
-    both.out = op->out;
-    both.store = op->store;
-    both.keep = op->in[0];
-    both.other = op->in[2];
-    *op = both;
-    remove_op(g, j);
+    const trd__group_op op = g->ops[k];
+    if (!is_select(g, &op) || !g->entries[op.in[0]].persistent || op.in[1] == op.in[2]) return false;
+    int j = maker_before(g, k, op.in[1]);
+    if (j < 0 || matters_without(g, op.in[1], k, op.in[0])) return false;
+    for (int i = j; i < k; i++)
+        if (g->ops[i].reduction < 0 && g->ops[i].out == op.in[2]) return false; /* not yet made by then */
+    g->ops[j].out = op.out;
+    g->ops[j].store = op.store;
+    g->ops[j].keep = op.in[0];
+    g->ops[j].other = op.in[2];
+    for (int i = j + 1; i < g->op_count; i++) replace_reads(&g->ops[i], op.in[1], op.out);
+    if (op.store >= 0) g->stores[op.store].op = j;
+    remove_op(g, k);
     return true;
 }
 
@@ -137,7 +184,9 @@ void trd__group_simplify(trd__group_build *g)
     for (int k = 0; k < g->op_count; k++) {
         if (forward(g, k))
             k--;
-        else if (round_early(g, k) || choose_once(g, k) || pair_with(g, k, 0) || pair_with(g, k, 1))
+        else if (choose_once(g, k))
+            k--;
+        else if (round_early(g, k) || pair_with(g, k, 0) || pair_with(g, k, 1) || pair_with(g, k, 2))
             k -= 2; /* the op has moved to the place before, and may be joined again */
     }
     simplify_stores(g);

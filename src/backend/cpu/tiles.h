@@ -6,7 +6,7 @@
 
 #include "backend/cpu/kernel.h"
 
-enum { TRD__TILE = 512, TRD__TILE_STEP = 16, TRD__PARTIALS = 32 };
+enum { TRD__TILE = 512, TRD__TILE_STEP = 16, TRD__PARTIALS = 32, TRD__TILE_OPERANDS = 4 };
 enum { TRD__STREAM_AHEAD = 1 << 14 }; /* bytes from those that are added to those that are asked for */
 
 /* out[i] = op(in[0][i], ...) for n values, a multiple of TRD__TILE_STEP; out may equal an input. */
@@ -17,8 +17,8 @@ typedef struct trd__tile_op {
     trd__tile_function run;
 } trd__tile_op;
 
-/* out[i] = outer(inner(in[0][i], in[1][i]), in[2][i]), rounded twice like two ops; with place 1 the inner
- * result is the outer op's second operand. */
+/* The outer op with the inner one's result as its operand `place`, rounded twice like two ops. Its operands
+ * are the outer op's with the inner op's in that place. A pair may be the outer op of another. */
 typedef struct trd__tile_pair {
     trd__tile_function outer, inner;
     int place;

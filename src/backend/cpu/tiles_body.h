@@ -63,10 +63,10 @@ static inline vf truth(vi mask)
 #define TILE_FUNCTION(op_name, expression)                                                                   \
     static void op_name##_tile(float *out, const float *const *in, int n)                                    \
     {                                                                                                        \
-        const float *xs = in[0], *ys = in[1], *zs = in[2];                                                   \
+        const float *xs = in[0], *ys = in[1], *zs = in[2], *ws = in[3];                                      \
         for (int i = 0; i < n; i += LANES) {                                                                 \
-            vf x = vload(xs + i), y = vload(ys + i), z = vload(zs + i);                                      \
-            (void)x, (void)y, (void)z;                                                                       \
+            vf x = vload(xs + i), y = vload(ys + i), z = vload(zs + i), w = vload(ws + i);                   \
+            (void)x, (void)y, (void)z, (void)w;                                                              \
             vstore(out + i, expression);                                                                     \
         }                                                                                                    \
     }
@@ -78,14 +78,24 @@ TILE_FUNCTION(to_bool, truth(x != 0.0f))
 #define DO_mul(x, y) ((x) * (y))
 #define DO_div(x, y) ((x) / (y))
 
-/* Two binary ops in one loop: X(outer, inner) */
+/* Ops in one loop. X(outer, inner): two binary ones. Y(outer, left, right): both operands are made by one. */
 #define TILE_INNERS(X, outer) X(outer, add) X(outer, sub) X(outer, mul) X(outer, div)
 #define TILE_PAIRS(X) TILE_INNERS(X, add) TILE_INNERS(X, sub) TILE_INNERS(X, mul) TILE_INNERS(X, div)
+#define TILE_RIGHTS(Y, outer, left) Y(outer, left, add) Y(outer, left, mul)
+#define TILE_LEFTS(Y, outer) TILE_RIGHTS(Y, outer, add) TILE_RIGHTS(Y, outer, mul)
+#define TILE_TRIPLES(Y) TILE_LEFTS(Y, add) TILE_LEFTS(Y, sub) TILE_LEFTS(Y, mul) TILE_LEFTS(Y, div)
 
 #define TILE_PAIR(outer, inner)                                                                              \
     TILE_FUNCTION(outer##_##inner##_first, DO_##outer(DO_##inner(x, y), z))                                  \
-    TILE_FUNCTION(outer##_##inner##_second, DO_##outer(z, DO_##inner(x, y)))
+    TILE_FUNCTION(outer##_##inner##_second, DO_##outer(x, DO_##inner(y, z)))
+#define TILE_TRIPLE(outer, left, right)                                                                      \
+    TILE_FUNCTION(outer##_##left##_##right, DO_##outer(DO_##left(x, y), DO_##right(z, w)))
 TILE_PAIRS(TILE_PAIR)
+TILE_TRIPLES(TILE_TRIPLE)
+TILE_FUNCTION(mul_square_first, (x * x) * y)
+TILE_FUNCTION(mul_square_second, x *(y *y))
+TILE_FUNCTION(sqrt_mul, vsqrt(x *y))
+TILE_FUNCTION(sqrt_add, vsqrt(x + y))
 
 static void load(float *out, trd_dtype dtype, const void *data, int64_t at, int n)
 {
@@ -195,7 +205,14 @@ static const trd__tile_op tile_ops[] = {TILE_OPS(TILE_ROW){0}};
 #define TILE_PAIR_ROWS(outer, inner)                                                                         \
     {outer##_tile, inner##_tile, 0, outer##_##inner##_first_tile},                                           \
         {outer##_tile, inner##_tile, 1, outer##_##inner##_second_tile},
-static const trd__tile_pair tile_pairs[] = {TILE_PAIRS(TILE_PAIR_ROWS){0}};
+#define TILE_TRIPLE_ROW(outer, left, right)                                                                  \
+    {outer##_##left##_first_tile, right##_tile, 2, outer##_##left##_##right##_tile},
+static const trd__tile_pair tile_pairs[] = {
+    TILE_PAIRS(TILE_PAIR_ROWS) TILE_TRIPLES(TILE_TRIPLE_ROW){mul_tile, square_tile, 0, mul_square_first_tile},
+    {mul_tile, square_tile, 1, mul_square_second_tile},
+    {sqrt_tile, mul_tile, 0, sqrt_mul_tile},
+    {sqrt_tile, add_tile, 0, sqrt_add_tile},
+    {0}};
 
 const trd__tiles TILES_TABLE = {.ops = tile_ops,
                                 .pairs = tile_pairs,
