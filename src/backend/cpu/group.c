@@ -5,9 +5,10 @@
  * steps. */
 #include "backend/cpu/group.h"
 
-/* Elements of a tile where there are many: all operands are then read at an even pace, so memory is busy
- * while the ops compute. Few elements lie in a cache, and longer tiles save steps. */
-enum { SHORT_TILE = 128, MANY = 1 << 15 };
+/* Elements of a tile where there are many elements and ops: all operands are then read at an even pace, so
+ * memory is busy while the ops compute. Few elements lie in a cache, few ops do not keep memory waiting, and
+ * longer tiles save steps. */
+enum { SHORT_TILE = 128, MANY = 1 << 15, MANY_OPS = 5 };
 /* Elements from those that are computed to those that are asked for, and elements at once where they pass
  * through no register. */
 enum { AHEAD = 2 * TRD__TILE, STREAMED = 16 * TRD__TILE };
@@ -317,7 +318,7 @@ static void run(const trd__cpu_call *call, int phase)
     find_streams(&f);
     int64_t first, last;
     trd__partition(call->worker, call->workers, g->count, TRD__TILE, &first, &last);
-    int tile = last - first < MANY ? TRD__TILE : SHORT_TILE;
+    int tile = last - first < MANY || g->op_count < MANY_OPS ? TRD__TILE : SHORT_TILE;
     int most = g->op_count == 1 && g->ops[0].streamed ? STREAMED : tile;
     f.multiple = 0;
     for (int64_t at = first, n; at < last; at += n) {
