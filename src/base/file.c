@@ -121,8 +121,11 @@ trd_status trd__make_directories(const char *path)
         *slash = '\0';
         if (mkdir(copy, 0777) != 0 && errno != EEXIST)
             status = io_error("creating folder", copy, errno);
-        else if (end == '\0' && !trd__is_directory(copy))
-            status = io_error("creating folder", copy, ENOTDIR);
+        else if (!trd__is_directory(copy))
+            status = trd__fail(TRD_IO,
+                               "creating folder %s: expected %s to be a folder, it is a file; choose another "
+                               "path or move it away",
+                               path, copy);
         if (end == '\0') break;
         *slash = end;
     }

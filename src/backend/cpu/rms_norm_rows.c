@@ -121,8 +121,8 @@ static void gradient_rows(const rows_plan *p, const trd__cpu_call *call)
     }
 }
 
-/* The usual case, in a loop that the compiler makes vectors of. */
-static void add_sum(const double *sum, const float *accumulator, float *out, int64_t n)
+/* Of one worker's sum, in a loop that the compiler makes vectors of. */
+static void scale_gradient_of_one(const double *sum, const float *accumulator, float *out, int64_t n)
 {
     if (accumulator)
         for (int64_t c = 0; c < n; c++) out[c] = (float)(sum[c] + (double)accumulator[c]);
@@ -130,7 +130,7 @@ static void add_sum(const double *sum, const float *accumulator, float *out, int
         for (int64_t c = 0; c < n; c++) out[c] = (float)sum[c];
 }
 
-static void add_sums(const rows_plan *p, const trd__cpu_call *call)
+static void scale_gradient(const rows_plan *p, const trd__cpu_call *call)
 {
     const double *sums = call->shared_scratch;
     const void *accumulator = call->inputs[3];
@@ -138,7 +138,7 @@ static void add_sums(const rows_plan *p, const trd__cpu_call *call)
     int64_t begin, end;
     trd__partition(call->worker, call->workers, p->d.channels, COLUMN_GRAIN, &begin, &end);
     if (call->workers == 1 && out == TRD_F32 && call->outputs[1]) {
-        add_sum(sums, accumulator, call->outputs[1], p->d.channels);
+        scale_gradient_of_one(sums, accumulator, call->outputs[1], p->d.channels);
         return;
     }
     for (int64_t c = begin; call->outputs[1] && c < end; c++) {
@@ -154,7 +154,7 @@ static void run_backward(const trd__cpu_call *call, int phase)
     if (phase == 0)
         gradient_rows(call->state, call);
     else
-        add_sums(call->state, call);
+        scale_gradient(call->state, call);
 }
 
 const trd__cpu_kernel trd__rms_norm_rows = {
