@@ -66,7 +66,7 @@ static void refuses_a_plugin_that_is_cut_off(void **state)
     size_t bytes;
     unsigned char *plugin = scratch_read(TRD_A_PLUGIN, &bytes);
     const char *path = scratch_path(*state, "cut.so");
-    const size_t kept[] = {100, 4096, bytes / 2};
+    const size_t kept[] = {100, 4096, 8192}; /* what is loaded takes more; debug information may follow it */
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         scratch_write(path, plugin, kept[i]);
         refuses(path, TRD_INVALID_ARGUMENT, "cut.so\" is cut off: expected at least ");
