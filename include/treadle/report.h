@@ -12,6 +12,9 @@
 
 #include <treadle/metrics.h>
 
+/* Sinks that write files refuse at once, with TRD_IO, a path where a folder is in the way of a file, or the
+ * reverse; what else goes wrong shows when the run begins. */
+
 #ifdef __cplusplus
 extern "C" {
 #endif

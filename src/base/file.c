@@ -109,6 +109,15 @@ bool trd__is_directory(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+trd_status trd__check_place(const char *path, bool folder)
+{
+    if (!trd__file_exists(path) || trd__is_directory(path) == folder) return TRD_OK;
+    return trd__fail(TRD_IO,
+                     "writing to %s: expected a %s there or nothing, found a %s; move it away or choose "
+                     "another path",
+                     path, folder ? "folder" : "file", folder ? "file" : "folder");
+}
+
 trd_status trd__make_directories(const char *path)
 {
     if (!*path) return trd__fail(TRD_INVALID_ARGUMENT, "creating a folder: expected its name, found nothing");

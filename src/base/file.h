@@ -23,6 +23,9 @@ trd_status trd__file_open(const char *path, int *fd);
 bool trd__file_exists(const char *path);
 bool trd__name_exists(const char *path); /* also a link that leads nowhere */
 bool trd__is_directory(const char *path);
+/* Refuses, before there is anything to lose, a path whose place something of the other kind has: a folder
+ * where a file is to be written, or the reverse. TRD_IO. */
+trd_status trd__check_place(const char *path, bool folder);
 trd_status trd__make_directories(const char *path);            /* like mkdir -p */
 trd_status trd__remove_tree(const char *path);                 /* TRD_OK when it is not there */
 trd_status trd__free_bytes(const char *path, uint64_t *bytes); /* free space of the file system of path */

@@ -61,6 +61,7 @@ static trd_status start(checkpoint_bench *b, int words, char **argv)
     o->read_only_checkpoints = false;
     o->max_num_checkpoints_to_keep = 1;
     o->keep_period = 0;
+    TRD_TRY(trd__make_directories(b->run.folder));
     TRD_TRY(trd__remove_tree(b->folder));
     TRD_TRY(trd_engine_create(o, &b->run.engine));
     return make_words(b);

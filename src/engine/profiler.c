@@ -4,6 +4,7 @@
  * engine; between windows nothing is recorded; no result depends on them. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "data/loader.h"
 #include "engine/internal.h"
@@ -40,6 +41,7 @@ trd_status trd__profiler_create(trd_engine *engine)
     const trd_profiler_options *o = &engine->options.profiler;
     if (!o->directory) return TRD_OK;
     TRD_TRY(check_options(o));
+    TRD_TRY(trd__check_place(o->directory, true));
     trd__profiler *profiler = trd__calloc(1, sizeof *profiler);
     if (!profiler) return TRD_NO_MEMORY;
     engine->profiler = profiler;

@@ -171,6 +171,7 @@ static trd_status finish(void *user)
 trd_status trd_report_html(const char *path, const char *metrics_path, trd_metric_sink *sink)
 {
     *sink = (trd_metric_sink){0};
+    TRD_TRY(trd__check_place(path, false));
     html *self = trd__calloc(1, sizeof *self);
     if (!self) return TRD_NO_MEMORY;
     self->path = trd__strdup(path);

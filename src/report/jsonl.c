@@ -88,6 +88,7 @@ static trd_status finish(void *user)
 trd_status trd_report_jsonl(const char *path, trd_metric_sink *sink)
 {
     *sink = (trd_metric_sink){0};
+    TRD_TRY(trd__check_place(path, false));
     jsonl *self = trd__calloc(1, sizeof *self);
     if (!self) return TRD_NO_MEMORY;
     self->path = trd__strdup(path);

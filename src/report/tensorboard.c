@@ -61,6 +61,7 @@ static trd_status finish(void *user)
 trd_status trd_report_tensorboard(const char *folder, trd_metric_sink *sink)
 {
     *sink = (trd_metric_sink){0};
+    TRD_TRY(trd__check_place(folder, true));
     tensorboard *self = trd__calloc(1, sizeof *self);
     if (!self) return TRD_NO_MEMORY;
     self->folder = trd__strdup(folder);

@@ -365,6 +365,9 @@ static void failures_are_told(void **state)
     expect_message("writing a profile");
     OK(trd_engine_fwd_bwd(engine, &b.batch)); /* told once; training goes on */
     OK(trd_engine_close(engine));
+    assert_int_equal(trd__engine_create_with_model(&o, test_llama(), &engine),
+                     TRD_IO); /* it is there already */
+    expect_message("expected a folder there or nothing, found a file");
     o = profiled(file, 0, 4, 3);
     assert_int_equal(trd__engine_create_with_model(&o, test_llama(), &engine), TRD_INVALID_ARGUMENT);
     expect_message("profile_periodically_period");

@@ -127,6 +127,20 @@ static char *progress_text(bool terminal, int64_t period)
     return text;
 }
 
+/* Found out before anything is trained. */
+static void another_kind_is_in_the_way(void **state)
+{
+    trd_metric_sink sink;
+    const char *folder = scratch_path(*state, "metrics"), *file = scratch_path(*state, "file");
+    assert_int_equal(trd__make_directories(folder), TRD_OK);
+    scratch_write(file, "x", 1);
+    assert_int_equal(trd_report_jsonl(folder, &sink), TRD_IO);
+    expect_message("metrics: expected a file there or nothing, found a folder");
+    assert_int_equal(trd_report_html(folder, NULL, &sink), TRD_IO);
+    assert_int_equal(trd_report_tensorboard(file, &sink), TRD_IO);
+    expect_message("file: expected a folder there or nothing, found a file");
+}
+
 static void progress_plain(void **state)
 {
     (void)state;
@@ -237,6 +251,7 @@ int main(void)
         cmocka_unit_test(jsonl_resume),
         cmocka_unit_test(jsonl_errors),
 
+        cmocka_unit_test(another_kind_is_in_the_way),
         cmocka_unit_test(progress_plain),
         cmocka_unit_test(progress_bar),
         cmocka_unit_test(progress_without_total),

@@ -57,12 +57,21 @@ static trd_status choose_bf16_way(const char *name, trd__bf16_way *way)
                      "cpu_bf16 (TRD_CPU_BF16): expected auto, native or widen, found \"%s\"", name);
 }
 
-static int choose_threads(int threads, const trd__machine *machine)
+/* OMP_NUM_THREADS may be a list, of which the outermost level's number comes first. */
+static int choose_threads(int threads, const trd__machine *machine, const trd_log_sink *log)
 {
+    enum { MOST_THREADS = 1024 };
     if (threads > 0) return threads;
     const char *text = getenv("OMP_NUM_THREADS");
-    long wanted = text ? strtol(text, NULL, 10) : 0;
-    return wanted > 0 && wanted <= 1024 ? (int)wanted : machine->workers;
+    if (!text || !*text) return machine->workers;
+    char *end;
+    long wanted = strtol(text, &end, 10);
+    end += strspn(end, " \t");
+    if (end > text && (!*end || *end == ',') && wanted > 0 && wanted <= MOST_THREADS) return (int)wanted;
+    trd__log(log, TRD_LOG_WARNING,
+             "OMP_NUM_THREADS: expected a number from 1 to %d, found \"%s\"; using %d threads", MOST_THREADS,
+             text, machine->workers);
+    return machine->workers;
 }
 
 static void describe(const trd__cpu_backend *cpu, const trd__machine *m)
@@ -110,7 +119,7 @@ static trd_status backend_create(const trd__backend_options *options, trd__backe
         trd__log(&cpu->log, TRD_LOG_WARNING, "backend cpu has no compiler: the flags \"%s\" do nothing",
                  options->compile_flags);
     trd__machine machine = trd__machine_read("", NULL);
-    cpu->info = (trd__cpu_info){.isa = isa, .workers = choose_threads(options->threads, &machine)};
+    cpu->info = (trd__cpu_info){.isa = isa, .workers = choose_threads(options->threads, &machine, &cpu->log)};
     cpu->bf16_way = bf16_way;
     cpu->recorder = options->recorder;
     trd_status status = trd__executor_create(cpu->info.workers, cpu->recorder, &cpu->executor);
