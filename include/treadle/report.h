@@ -3,7 +3,8 @@
  *
  * Each function fills *sink; whoever calls its close (an engine does when it closes) frees it. Paths are
  * copied. Files are opened by the sink's begin, so making a sink touches nothing. Errors: TRD_NO_MEMORY from
- * the makers, TRD_IO and TRD_NOT_FOUND with the path from the sink's functions. */
+ * the makers, and TRD_IO where a folder is in the way of a file or the reverse; TRD_IO and TRD_NOT_FOUND with
+ * the path from the sink's functions. */
 #ifndef TREADLE_REPORT_H
 #define TREADLE_REPORT_H
 
@@ -11,9 +12,6 @@
 #include <stdio.h>
 
 #include <treadle/metrics.h>
-
-/* Sinks that write files refuse at once, with TRD_IO, a path where a folder is in the way of a file, or the
- * reverse; what else goes wrong shows when the run begins. */
 
 #ifdef __cplusplus
 extern "C" {
