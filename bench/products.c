@@ -303,18 +303,17 @@ static void swiglu(trd__pool *pool, trd_dtype dtype, int64_t tokens, double peak
     }
 }
 
-/* -- Updates: programs, whose pass over memory the fuser makes -- */
+/* -- Norm and updates: programs, whose passes over memory the fuser makes -- */
 
-enum { GRADIENT, STATE, SCALARS, SLOTS };
+enum { GRADIENT, STATE, SCALARS };
 
 static trd__entry entry_of(const char *name, trd_dtype dtype, trd_shape shape)
 {
     return (trd__entry){.name = name, .dtype = dtype, .shape = shape};
 }
 
-/* One parameter's update as an engine traces it: divided and clipped gradient, a step that may be skipped.
- * Returns the number of its states. */
-static int trace_update(trd__program *p, const trd__optimizer_type *type, trd_dtype dtype, trd_shape shape)
+/* One parameter's update as an engine traces it: divided and clipped gradient, a step that may be skipped. */
+static void trace_update(trd__program *p, const trd__optimizer_type *type, trd_dtype dtype, trd_shape shape)
 {
     trd_builder *b = p->builder;
     trd_optimizer_options options = {.b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .mu_dtype = TRD_F32};
@@ -342,52 +341,79 @@ static int trace_update(trd__program *p, const trd__optimizer_type *type, trd_dt
     trd__program_output(p, STATE, 0, trd_select(b, keep, u.new_parameter, u.parameter));
     for (int k = 0; k < count; k++)
         trd__program_output(p, STATE, 1 + k, trd_select(b, keep, u.new_states[k], u.states[k]));
-    return count;
+}
+
+static void fill(const trd__backend_table *table, trd__backend *backend, trd__set *set)
+{
+    for (int i = 0; i < set->entry_count; i++) {
+        const trd__entry *entry = &set->entries[i];
+        const float one = 1;
+        operands o = {0};
+        add(&o, entry->dtype, entry->shape);
+        if (table->set_write(backend, set, i, entry->shape.rank ? o.data[0] : &one)) die(trd_error_message());
+        drop(&o);
+    }
+}
+
+/* Runs a program, which it frees, and prints the rate of the bytes that its kernels move. */
+static void report_program(const char *name, trd_dtype dtype, trd__program *p, int workers, double copy_rate)
+{
+    trd__backend *backend;
+    trd__executable *executable;
+    trd__set *sets[TRD__MAX_SLOTS];
+    trd__backend_options options = {.name = "cpu", .threads = workers};
+    if (trd__backend_create(&options, &backend)) die(trd_error_message());
+    const trd__backend_table *table = backend->table;
+    if (table->compile(backend, p, NULL, &executable)) die(trd_error_message());
+    for (int s = 0; s < p->slot_count; s++) {
+        const trd__slot *slot = &p->slots[s];
+        if (table->set_create(backend, slot->name, slot->entries, slot->entry_count, &sets[s]))
+            die(trd_error_message());
+        fill(table, backend, sets[s]);
+    }
+    double times[PASS_RUNS];
+    for (int run = 0; run < PASS_RUNS; run++) {
+        uint64_t start = trd__now_ns();
+        if (table->execute(backend, executable, sets, NULL) || table->drain(backend))
+            die(trd_error_message());
+        times[run] = (double)(trd__now_ns() - start);
+    }
+    trd__memory_report memory = table->memory(executable);
+    double rate = (double)(memory.bytes_read + memory.bytes_written) / quartile(times, PASS_RUNS);
+    printf("%-24s %-9s %7.1f GB/s, %.2f of the copy bandwidth\n", name, trd_dtype_name(dtype), rate,
+           rate / copy_rate);
+    table->executable_free(backend, executable);
+    for (int s = 0; s < p->slot_count; s++) table->set_free(backend, sets[s]);
+    trd__backend_free(backend);
+    trd__program_free(p);
+}
+
+static trd__program *program_of(const char *name)
+{
+    trd__program *p;
+    if (trd__program_create(name, &p)) die(trd_error_message());
+    return p;
 }
 
 static void update(const char *name, trd_dtype dtype, int workers, double copy_rate)
 {
     const trd__optimizer_type *type;
-    trd__program *p;
-    trd__backend *backend;
-    trd__executable *executable;
-    trd__set *sets[SLOTS];
-    trd_shape shape = TRD__SHAPE(UPDATED, HIDDEN);
-    if (trd__optimizer_find(name, &type) || trd__program_create("update", &p)) die(trd_error_message());
-    int states = trace_update(p, type, dtype, shape);
-    trd__backend_options options = {.name = "cpu", .threads = workers};
-    if (trd__backend_create(&options, &backend)) die(trd_error_message());
-    const trd__backend_table *table = backend->table;
-    if (table->compile(backend, p, NULL, &executable)) die(trd_error_message());
-    for (int s = 0; s < SLOTS; s++)
-        if (table->set_create(backend, p->slots[s].name, p->slots[s].entries, p->slots[s].entry_count,
-                              &sets[s]))
-            die(trd_error_message());
-    operands o = {0};
-    add(&o, dtype, shape);
-    for (int k = 0; k < states; k++) add(&o, TRD_F32, shape);
-    const float one = 1;
-    trd_status status = table->set_write(backend, sets[GRADIENT], 0, o.data[0]);
-    for (int k = 0; !status && k <= states; k++)
-        status = table->set_write(backend, sets[STATE], k, o.data[k]);
-    for (int k = 0; !status && k < 4; k++) status = table->set_write(backend, sets[SCALARS], k, &one);
-    double times[PASS_RUNS];
-    for (int run = 0; !status && run < PASS_RUNS; run++) {
-        uint64_t start = trd__now_ns();
-        status = table->execute(backend, executable, sets, NULL);
-        if (!status) status = table->drain(backend);
-        times[run] = (double)(trd__now_ns() - start);
-    }
-    if (status) die(trd_error_message());
-    trd__memory_report memory = table->memory(executable);
-    double rate = (double)(memory.bytes_read + memory.bytes_written) / quartile(times, PASS_RUNS);
-    printf("%-24s %-9s %7.1f GB/s, %.2f of the copy bandwidth\n", name, trd_dtype_name(dtype), rate,
-           rate / copy_rate);
-    drop(&o);
-    table->executable_free(backend, executable);
-    for (int s = 0; s < SLOTS; s++) table->set_free(backend, sets[s]);
-    trd__backend_free(backend);
-    trd__program_free(p);
+    trd__program *p = program_of("update");
+    if (trd__optimizer_find(name, &type)) die(trd_error_message());
+    trace_update(p, type, dtype, TRD__SHAPE(UPDATED, HIDDEN));
+    report_program(name, dtype, p, workers, copy_rate);
+}
+
+/* The squares of a gradient, which are added for its norm. */
+static void squares(trd_dtype dtype, int workers, double copy_rate)
+{
+    trd__program *p = program_of("norm");
+    trd__entry gradient = entry_of("g", dtype, TRD__SHAPE(UPDATED, HIDDEN)),
+               sum = entry_of("sum", TRD_F64, trd__shape_scalar());
+    trd__program_slot(p, "gradient", TRD__READ, &gradient, 1);
+    trd__program_slot(p, "sum", TRD__WRITE, &sum, 1);
+    trd__program_output(p, 1, 0, trd_sum_squares(p->builder, trd__program_input(p, 0, 0)));
+    report_program("norm of gradients", dtype, p, workers, copy_rate);
 }
 
 static void passes(trd__pool *pool, int64_t tokens)
@@ -402,6 +428,7 @@ static void passes(trd__pool *pool, int64_t tokens)
         norms(pool, heads, dtype, tokens * HEADS, SIZE, peak);
         rope(pool, dtype, tokens, peak);
         swiglu(pool, dtype, tokens, peak);
+        squares(dtype, trd__pool_workers(pool), peak);
         update("sgd", dtype, trd__pool_workers(pool), peak);
         update("adamw", dtype, trd__pool_workers(pool), peak);
     }
