@@ -3,6 +3,7 @@
 A peer runs the driver TASK_DRIVER.py beside this file, TASK being the workload's.
 """
 import os, shutil, subprocess, sys
+from output import say
 
 TUNIX = ["google-tunix==0.1.7", "jax==0.12.0.1", "jaxlib==0.12.0.1", "flax==0.12.12", "optax==0.2.8", "qwix==0.1.8",
          "orbax-checkpoint==0.12.8", "transformers==5.12.1", "numpy==2.5.5"]
@@ -74,7 +75,7 @@ def make_environment(name, folder):
         with open(stamp) as file:
             if file.read() == wanted:
                 return python
-    print(f"making the environment {name} in {folder}", flush=True)
+    say(f"making the environment {name} in {folder}")
     subprocess.run([find_python(version), "-m", "venv", folder], check=True)
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, *packages], check=True)

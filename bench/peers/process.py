@@ -3,10 +3,11 @@
 While it is not asked it stands still, so that of all processes only one ever runs. Its peak memory is that of the
 loops, not of loading and compiling: the mark is set back after its first answer.
 """
-import ctypes, json, os, signal, subprocess, tempfile, threading, time
+import ctypes, json, math, os, signal, subprocess, tempfile, threading, time
 
 LAST_WORDS = 3000  # characters of a dead process's standard error that are shown
 PATIENCE_S = 1800  # for an answer; the slowest peer compiles for some minutes
+NUMBERS = ("loop_ms", "work", "peak_bytes", "busy_ms", "update_busy_ms")  # of an answer, beside its losses
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 LIBC = ctypes.CDLL(None)
@@ -21,15 +22,25 @@ class Failed(Exception):
     """A peer, or Treadle, that could not be run or did other work."""
 
 
+def usable(figures):
+    """Whether an answer is a map, and what is calculated with a number."""
+    if not isinstance(figures, dict) or not isinstance(figures.get("versions", {}), dict):
+        return False
+    losses = figures.get("losses", [])
+    numbers = [figures[key] for key in NUMBERS if key in figures]
+    return (isinstance(losses, list) and all(type(x) in (int, float) for x in losses + numbers)
+            and all(0 <= x < math.inf for x in numbers))
+
+
 class Process:
     def __init__(self, name, command, environment):
         self.name = name
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+", errors="replace")
         begin = time.monotonic()
         try:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                            text=True, env=os.environ | environment, start_new_session=True,
-                                            preexec_fn=die_with_parent)
+                                            text=True, errors="replace", env=os.environ | environment,
+                                            start_new_session=True, preexec_fn=die_with_parent)
         except OSError as e:
             self.errors.close()
             raise Failed(f"{name}: cannot be started: {e}") from None
@@ -65,7 +76,7 @@ class Process:
             figures = json.loads(line)
         except ValueError:
             figures = None
-        if not isinstance(figures, dict):
+        if not usable(figures):
             raise self.death(repr(line.strip()))
         return figures
 

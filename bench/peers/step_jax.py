@@ -3,6 +3,8 @@ program, float32, the parameters donated. The workload's `form` is unscanned or 
 (jax.nn.dot_product_attention) or softmax (written out, masked)."""
 import driver
 
+FORMS = ("unscanned-sdpa", "unscanned-softmax", "scanned-sdpa", "scanned-softmax")
+
 
 def load_params(folder, config, scanned):
     """Kernels as (in, out); the layers as a list, or stacked."""
@@ -80,6 +82,8 @@ def build(spec):
     import jax, numpy as np
 
     c, form = spec["config"], spec["with"].get("form", "unscanned-sdpa")
+    if form not in FORMS:
+        raise ValueError(f"form: expected {' or '.join(FORMS)}, found {form!r}")
     scanned, sdpa = form.startswith("scanned"), form.endswith("sdpa")
     if spec["cycle"] != 1 or c["opt_type"] != "sgd" or c["dtype"] != "float32":
         raise ValueError("expected one micro-batch a step, sgd and float32")

@@ -95,8 +95,16 @@ refused "no workload of the name" "no workload" nope
 refused "words only" "expected a workload" a=1
 refused "no pairs" "--pairs: expected 1 or more" "$work/w.yml" --pairs 0
 refused "no environment's name" "--python: expected ENVIRONMENT=PATH" "$work/w.yml" --python played
-refused "no interpreter" "played: cannot be started" "$work/w.yml" --python "played=$work/nope"
+refused "an empty interpreter" "--python: expected ENVIRONMENT=PATH, found an empty PATH" "$work/w.yml" --python played=
+refused "no interpreter" "found $work/nope, which is none" "$work/w.yml" --python "played=$work/nope"
+printf '#!%s\n' "$work/nope" > "$work/broken"
+chmod +x "$work/broken"
+refused "a broken interpreter" "played: cannot be started" "$work/w.yml" --python "played=$work/broken"
 refused "a silent peer" "played ended with 0 and said ''" "$work/w.yml" --python played=true
+refused "no peer's name" "--peers: expected NAME,..., found ''" "$work/w.yml" --peers ""
+refused "a comma too many" "--peers: expected NAME,..., found 'played,'" "$work/w.yml" --peers played,
+refused "an empty path" "--json: expected a path" "$work/w.yml" --json ""
+refused "an empty path" "--markdown: expected a path" "$work/w.yml" --markdown ""
 refused "no place for the JSON" "No such file or directory" "$work/w.yml" --json "$work/nope/file"
 (treadle=$work/nope; refused "no treadle" "name it with --treadle" "$work/w.yml") || exit 1
 (treadle=/bin/true; refused "another program" "--version: expected treadle's" "$work/w.yml") || exit 1
@@ -106,18 +114,102 @@ bad "peers is missing" "title: x" "task: play"
 bad "peers: expected a map" "title: x" "task: play" "peers: [played]"
 bad "at_least: expected a number" "title: x" "task: play" "peers: {played: fast}"
 bad "steps: expected a whole number from 1" "title: x" "task: play" "steps: 0" "peers: {played: 1}"
+bad "peers: expected one or more, found none" "title: x" "task: play" "peers: {}"
+bad "the key steps is repeated" "title: x" "task: play" "steps: 1" "peers: {played: 1}" "steps: 2"
+bad "the key played is repeated" "title: x" "task: play" "peers: {played: 1, played: 2}"
+bad "measure: expected loop or start, found 'banana'" "title: x" "task: play" "measure: banana" "peers: {played: 1}"
+bad "value: expected loop_ms or fwd_bwd_ms, found 'banana'" "title: x" "task: play" "peers: {treadle: {value: banana}}"
+bad "value: expected it for the peer treadle only" "title: x" "task: play" "peers: {played: {value: fwd_bwd_ms}}"
+bad "words: expected it for the peer treadle only" "title: x" "task: play" "peers: {played: {words: [a=1]}}"
+bad "found 'banana'" "title: x" "task: banana" "peers: {played: 1}"
+bad "task: expected checkpoint or generate" "title: x" "task: banana" "peers: {played: 1}"
+bad "words: expected key=value, found '5'" "title: x" "task: play" "words: [5]" "peers: {played: 1}"
+bad "words: expected text or a number, found {'a': 1}" "title: x" "task: play" "words: [a: 1]" "peers: {played: 1}"
+bad "options: expected text or a number, found [1]" "title: x" "task: play" "options: [[1]]" "peers: {played: 1}"
+bad "gradient_accumulation_steps: expected a whole number from 1, found gradient_accumulation_steps=x" \
+    "title: x" "task: play" "peers: {treadle: {words: [gradient_accumulation_steps=x]}}"
+bad "expected nothing but text, numbers" "title: x" "task: play" "with: {day: 2026-01-01}" "peers: {played: 1}"
+bad "expected a workload in YAML" "title: 2026-13-45"
 bad "FAILED: treadle config ended with 1" "title: x" "task: play" "config: nope.yml" "peers: {played: 1}"
 
-# A peer that ends in a loop, and one that answers what is no map of figures.
+# A standard output that fails takes nothing away: all peers are measured, and the files are written.
+cat > "$work/two.yml" << 'END'
+title: two peers
+task: play
+steps: 5
+peers:
+  played: {with: {error: 0, check: [1]}}
+  treadle: null
+END
+cat > "$work/no_reader" << 'END'
+import os, sys
+
+reader, writer = os.pipe()
+os.close(reader)
+for stream in sys.argv[1].split(","):
+    os.dup2(writer, int(stream))
+os.execvp(sys.argv[2], sys.argv[2:])
+END
+# lost WAY WORD ...: with the command's standard output lost in a way, by words before it or as the caller redirects it.
+lost() {
+    way=$1
+    shift
+    rm -f "$work/lost.json" "$work/lost.md"
+    status=0
+    "$@" "$work/bench/compare" "$work/two.yml" --treadle "$treadle" --python "played=$python" --json "$work/lost.json" \
+        --markdown "$work/lost.md" 2> "$work/err" || status=$?
+    [ $status -eq 1 ] || { cat "$work/err" >&2; fail "$way: ended with $status"; }
+    [ "$(grep -c '"ratios"' "$work/lost.json")" -eq 2 ] || fail "$way: two results in the JSON"
+    grep -q "^| treadle | 1.00 |" "$work/lost.md" || fail "$way: the Markdown"
+}
+says_once() {
+    [ "$(wc -l < "$work/err")" -eq 1 ] || { cat "$work/err" >&2; fail "expected one line"; }
+    says "bench/compare: writing standard output: $1"
+}
+lost "no reader" python3 "$work/no_reader" 1
+says_once "[Errno 32]"
+lost "no reader of both streams" python3 "$work/no_reader" 1,2
+lost "a closed stream" env >&-
+says_once "it is closed"
+if [ -e /dev/full ]; then
+    lost "a full disk" env > /dev/full
+    says_once "[Errno 28]"
+fi
+
+# A program in treadle's place: a rate of the products that is none, losses that are no numbers, and its options.
+cat > "$work/play" << 'END'
+#!/bin/sh
+case "$1 ${2:-}" in
+"--version ") echo "treadle played" ;;
+"bench step") echo "{\"mfu\": $SHARE, \"peak_rss_bytes\": 1, \"gflops\": 67, \"peak_gflops\": 1}" ;;
+"bench arm") echo "$*" > "$OPTIONS"; echo '{"losses": [null]}' ;;
+esac
+END
+chmod +x "$work/play"
+export SHARE=67 OPTIONS="$work/options"
+built=$treadle
+treadle=$work/play
+bad "FAILED: not measured: a step at 67 of the rate" "title: x" "task: step" "peers: {machine: 0.8}"
+grep -q reached "$work/out" && fail "a share of 67 is reached"
+SHARE=null
+bad "FAILED: cannot be measured" "title: x" "task: step" "peers: {machine: 0.8}"
+SHARE=1.2
+"$work/bench/compare" "$work/bad.yml" --treadle "$treadle" > "$work/out" || fail "a share of 1.2"
+prints "| machine | 1.200 |"
+bad "FAILED: treadle ended with 0 and said" "title: x" "task: step" "options: [--steps, 3, true]" "peers: {treadle: 1}"
+grep -q -e "--steps 3 true$" "$work/options" || { cat "$work/options"; fail "options are taken as their text"; }
+treadle=$built
+
+# A peer that ends in a loop, and those that answer what is no map of figures, or lacks one.
 printf '%s\n' "title: x" "task: die" "peers: {played: 1}" > "$work/die.yml"
 cp "$work/bench/peers/play_treadle.py" "$work/bench/peers/die_treadle.py"
-for loop in 'os._exit(3)' '5'; do
+for loop in 'os._exit(3)' '5' '{"loop_ms": "1", "losses": [2, 1], "check": [1]}' '{"losses": [2, 1], "check": [1]}'; do
     cat > "$work/bench/peers/die_played.py" << END
 import driver, os
 
 driver.serve(lambda spec: (lambda line: $loop, {"losses": [3.0]}))
 END
-    refused "a peer whose loop is $loop" "FAILED: played" "$work/die.yml" --python "played=$python"
+    refused "a peer whose loop is $loop" "die, played: FAILED: " "$work/die.yml" --python "played=$python"
 done
 
 # A signal that ends bench/compare ends its children, even those that stand still. A killed one cannot remove what it wrote.
@@ -180,7 +272,7 @@ loader.exec_module(compare)
 files = glob.glob(os.path.join(sys.argv[1], "workloads", "*.yml"))
 assert files
 for path in files:
-    w = compare.load_workload(path, None)
+    w = compare.workload.load(path, None)
     for peer in w["peers"]:
         assert peer in ("machine", "treadle") or peer in compare.environments.PEERS, (path, peer)
 END
