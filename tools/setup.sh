@@ -32,14 +32,17 @@ setup_packages() {
     rm -f "$log"
 }
 
-# setup_build PRESET ON|OFF: configures and builds into build/PRESET, with or without the tests.
+# setup_build PRESET [TARGET]: configures build/PRESET and builds everything, or one target only. Everything includes the
+# tests; for one target they are configured only where their library is there.
 setup_build() {
     command -v cc >/dev/null || fail "no C compiler (cc) is installed"
     say "Building ($1)"
     mkdir -p build || fail "the folder build cannot be made; is the disk full?"
-    if ! cmake --preset "$1" -DTRD_BUILD_TESTS="$2" >build/"$1".log 2>&1; then
+    tests=ON
+    [ $# -eq 1 ] || pkg-config --exists cmocka || tests=OFF
+    if ! cmake --preset "$1" -DTRD_BUILD_TESTS="$tests" >build/"$1".log 2>&1; then
         tail -n 20 build/"$1".log >&2
         fail "cmake could not configure the build (see above)"
     fi
-    cmake --build --preset "$1" || fail "the build failed (see above)"
+    cmake --build --preset "$1" ${2:+--target "$2"} || fail "the build failed (see above)"
 }
