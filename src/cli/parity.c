@@ -54,6 +54,7 @@ static const tolerances known[] = {
 /* Worst error of each kind, in units of its tolerance. */
 typedef struct outcome {
     double worst[CHECK_COUNT];
+    bool checked[CHECK_COUNT]; /* some figure of the kind was judged */
 } outcome;
 
 typedef struct session {
@@ -72,6 +73,7 @@ static void note(outcome *o, int check, double error, double tolerance)
     if (tolerance == 0) return;
     double units = fabs(error) / tolerance;
     if (!(units <= o->worst[check])) o->worst[check] = units; /* a NaN is kept */
+    o->checked[check] = true;
 }
 
 static trd_batch batch_of(const parity_case *c, const parity_batch *b)
@@ -292,9 +294,13 @@ static bool passed(const outcome *o)
 static void print_text(const parity_run *run, const outcome *o)
 {
     printf("%-10s %s\n", run->name, passed(o) ? "passed" : "FAILED");
-    for (int i = 0; i < CHECK_COUNT; i++)
-        printf("    %-24s %.3f of the tolerance%s\n", checks[i].label, o->worst[i],
-               o->worst[i] <= 1 ? "" : "  <--");
+    for (int i = 0; i < CHECK_COUNT; i++) {
+        if (o->checked[i])
+            printf("    %-24s %.3f of the tolerance%s\n", checks[i].label, o->worst[i],
+                   o->worst[i] <= 1 ? "" : "  <--");
+        else
+            printf("    %-24s not checked\n", checks[i].label);
+    }
 }
 
 static trd_status print_json(const session *s, const outcome *outcomes, bool all)
@@ -309,7 +315,8 @@ static trd_status print_json(const session *s, const outcome *outcomes, bool all
     for (int r = 0; r < s->c->run_count; r++) {
         trd__json_write_key(&w, s->c->runs[r].name);
         trd__json_open_object(&w);
-        for (int i = 0; i < CHECK_COUNT; i++) trd__json_put_f64(&w, checks[i].name, outcomes[r].worst[i]);
+        for (int i = 0; i < CHECK_COUNT; i++)
+            if (outcomes[r].checked[i]) trd__json_put_f64(&w, checks[i].name, outcomes[r].worst[i]);
         trd__json_put_bool(&w, "passed", passed(&outcomes[r]));
         trd__json_close(&w);
     }

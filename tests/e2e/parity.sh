@@ -28,6 +28,18 @@ for case in golden/llama-tiny golden/qwen3-untied-tiny; do
 done
 expect 0 parity golden/llama-tiny
 prints "adamw_ga6  passed"
+prints "final parameters, norm   0."
+grep -q "not checked" "$work/out" && fail "float32: a kind of figure is not checked"
+
+# What bfloat16 has no tolerance for is told to be so, and is no number.
+expect 0 parity golden/llama-tiny --dtype bfloat16
+for kind in log-probabilities "final parameters, norm" "final parameters, sum" "movement of parameters"; do
+    grep -q "^    $kind  *not checked\$" "$work/out" || fail "bfloat16: $kind: expected \"not checked\""
+done
+prints "losses                   0."
+expect 0 parity golden/llama-tiny --dtype bfloat16 --json
+prints '"grad_l2":'
+grep -q '"logprobs"\|"param_l2"\|"param_sum"\|"delta_l2"' "$work/out" && fail "bfloat16: figures that are not checked"
 
 # fails NAME EXPRESSION: with expected.json changed by sed, the case fails and names the run.
 cp -r golden/tunix-engine "$work/case"
