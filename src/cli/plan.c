@@ -43,7 +43,7 @@ static void print_programs(const trd_program_info *programs, int count)
                p->fingerprint);
     }
     if (!programs[0].lower_bound_bytes) return; /* a compiler of its own placed them */
-    printf("\n%-12s %12s %12s %8s\n", "program", "temporaries", "live at once", "over it");
+    printf("\n%-12s %12s %12s %8s\n", "program", "temporaries", "live at once", "excess");
     for (int i = 0; i < count; i++) {
         const trd_program_info *p = &programs[i];
         double bound = (double)p->lower_bound_bytes;
@@ -144,6 +144,8 @@ const cli_command cli_command_plan = {
 #undef TRD_PRESET
         "\n"
         "  --programs   also each program: FLOPs, bytes its kernels read and write, memory it computes in,\n"
-        "               kernel calls, and a fingerprint that is equal for equal programs\n"
+        "               kernel calls, and a fingerprint that is equal for equal programs; temporaries "
+        "beside\n"
+        "               the most of them that is live at once, and their excess over it\n"
         "  --json       one JSON object",
     .run = run};
