@@ -111,7 +111,13 @@ bool trd__is_directory(const char *path)
 
 trd_status trd__check_place(const char *path, bool folder)
 {
-    if (!trd__file_exists(path) || trd__is_directory(path) == folder) return TRD_OK;
+    struct stat info;
+    bool found = stat(path, &info) == 0;
+    if (!found && errno == ENOTDIR)
+        return trd__fail(
+            TRD_IO, "writing to %s: expected folders on the way there, found a file; choose another path",
+            path);
+    if (!found || S_ISDIR(info.st_mode) == folder) return TRD_OK;
     return trd__fail(TRD_IO,
                      "writing to %s: expected a %s there or nothing, found a %s; move it away or choose "
                      "another path",
@@ -130,6 +136,8 @@ trd_status trd__make_directories(const char *path)
         *slash = '\0';
         if (mkdir(copy, 0777) != 0 && errno != EEXIST)
             status = io_error("creating folder", copy, errno);
+        else if (!trd__file_exists(copy))
+            status = io_error("creating folder", copy, errno); /* a link to nothing */
         else if (!trd__is_directory(copy))
             status = trd__fail(TRD_IO,
                                "creating folder %s: expected %s to be a folder, it is a file; choose another "

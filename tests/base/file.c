@@ -147,6 +147,16 @@ static void folders(void **state)
     assert_int_equal(trd__make_directories(scratch_path(file, "d")), TRD_IO);
     expect_message("to be a folder, it is a file");
     expect_message("a/file");
+    assert_int_equal(trd__check_place(scratch_path(file, "d"), false), TRD_IO);
+    expect_message("found a file");
+    assert_int_equal(trd__check_place(file, true), TRD_IO);
+    assert_int_equal(trd__check_place(file, false), TRD_OK);
+    assert_int_equal(trd__check_place(deep, false), TRD_IO);
+    assert_int_equal(trd__check_place(scratch_path(deep, "new"), true), TRD_OK);
+    const char *dangling = scratch_path(*state, "dangling");
+    assert_int_equal(symlink("nowhere", dangling), 0);
+    assert_int_equal(trd__make_directories(scratch_path(dangling, "d")), TRD_NOT_FOUND);
+    expect_message("No such file");
     const char *outside = scratch_path(*state, "outside"); /* a link is removed, not what it points to */
     scratch_write(outside, "x", 1);
     assert_int_equal(symlink(outside, scratch_path(*state, "a/link")), 0);

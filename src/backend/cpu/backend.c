@@ -262,12 +262,15 @@ static trd_status grow(trd__cpu_backend *cpu, unsigned char **region, size_t *he
     return TRD_OK;
 }
 
-static bool has_bf16(const trd__program *program)
+static bool has_bf16(const trd_graph *graph)
 {
-    const trd_graph *graph = &program->builder->graph;
-    for (int i = 0; i < graph->node_count; i++)
-        for (int r = 0; r < graph->nodes[i]->result_count; r++)
-            if (graph->nodes[i]->results[r].dtype == TRD_BF16) return true;
+    for (int i = 0; i < graph->node_count; i++) {
+        const trd_node *n = graph->nodes[i];
+        for (int r = 0; r < n->result_count; r++)
+            if (n->results[r].dtype == TRD_BF16) return true;
+        for (int b = 0; b < n->body_count; b++)
+            if (has_bf16(&n->bodies[b]->builder->graph)) return true;
+    }
     return false;
 }
 
@@ -287,7 +290,7 @@ static trd_status compile(trd__backend *backend, const trd__program *program,
     trd__cpu_backend *cpu = of(backend);
     trd__executable *executable;
     *out = NULL;
-    if (has_bf16(program)) TRD_TRY(choose_bf16_product(cpu));
+    if (has_bf16(&program->builder->graph)) TRD_TRY(choose_bf16_product(cpu));
     TRD_TRY(trd__cpu_compile(&cpu->info, &cpu->log, program, options, &executable));
     *out = executable;
     if (options && options->plan_only) return TRD_OK;

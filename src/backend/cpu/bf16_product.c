@@ -1,8 +1,9 @@
 /* The library makes a primitive for dimensions that are known only when it runs, one for each combination of
  * transpositions and accumulation. Such a primitive keeps no scratch of its own, so threads may share it.
  *
- * Invariant: the choice between this and widening needs a margin that noise does not reach, so that a machine
- * makes the same choice, and the same bits, in every process. */
+ * Invariants: the calling thread's number of OpenMP threads is what it was, and 1 within. The choice between
+ * this and widening asks for a gain halfway between what processors have, about 1 and 2 and more, so that a
+ * machine makes the same choice, and the same bits, in every process. */
 #include "backend/cpu/bf16_product.h"
 
 #include <omp.h>
@@ -16,7 +17,7 @@ enum { FORMS = 8 }; /* bits: transpose_a, transpose_b, accumulate */
 /* The probe: products of SIDE in each dimension, the least time of ROUNDS in turn. */
 enum { SIDE = 128, ROUNDS = 3 };
 /* AMX is several times as fast as float32, a full-rate dot product twice, a slow one half as fast. */
-static const double least_gain = 1.25;
+static const double least_gain = 1.5;
 
 struct trd__bf16_product {
     dnnl_engine_t engine;
@@ -90,6 +91,7 @@ static trd_status make_forms(trd__bf16_product *p, int first, int last)
 {
     dnnl_status_t status = dnnl_success;
     for (int form = first; form < last && !status; form++) status = make_form(p, form);
+    if (status == dnnl_out_of_memory) return TRD_NO_MEMORY;
     return status
                ? trd__fail(TRD_UNSUPPORTED,
                            "products of bfloat16: the product library has none of its own for this processor "
@@ -104,7 +106,12 @@ static trd_status create(trd__bf16_product **product)
     *product = NULL;
     trd__bf16_product *p = trd__calloc(1, sizeof *p);
     if (!p) return TRD_NO_MEMORY;
-    trd_status status = dnnl_engine_create(&p->engine, dnnl_cpu, 0) ? TRD_NO_MEMORY : make_forms(p, 0, 1);
+    dnnl_status_t made = dnnl_engine_create(&p->engine, dnnl_cpu, 0);
+    trd_status status = made == dnnl_out_of_memory ? TRD_NO_MEMORY : make_forms(p, 0, made ? 0 : 1);
+    if (!status && made)
+        status =
+            trd__fail(TRD_UNSUPPORTED,
+                      "products of bfloat16: the product library has no engine (its status %d)", (int)made);
     if (status) {
         trd__bf16_product_free(p);
         return status;
@@ -117,14 +124,6 @@ static void discard(trd__bf16_product **product)
 {
     trd__bf16_product_free(*product);
     *product = NULL;
-}
-
-/* Makes the other forms of what is to be used. */
-static trd_status complete(trd__bf16_product **product)
-{
-    trd_status status = make_forms(*product, 1, FORMS);
-    if (status) discard(product);
-    return status;
 }
 
 bool trd__bf16_product_run(const trd__bf16_product *p, bool transpose_a, bool transpose_b, int64_t m,
@@ -157,7 +156,7 @@ bool trd__bf16_product_run(const trd__bf16_product *p, bool transpose_a, bool tr
 
 typedef struct probe {
     trd__gemm gemm;
-    trd__row_math const *math;
+    const trd__row_math *math;
     trd__bf16 *a, *b;
     float *c;
     void *scratch;
@@ -177,9 +176,9 @@ static uint64_t time_product(probe *p, const trd__bf16_product *native)
     return trd__now_ns() - begin;
 }
 
-/* How many times as fast as widening the library's product is; 0: no memory. *ns: what it took to find out,
- * without the library's own start, which the first product of float32 would pay otherwise. */
-static double measure_gain(const trd__bf16_product *native, trd__isa isa, uint64_t *ns)
+/* *gain: how many times as fast as widening the library's product is. *ns: what it took to find out, without
+ * the library's own start, which the first product of float32 would pay otherwise. */
+static trd_status measure(const trd__bf16_product *native, trd__isa isa, double *gain, uint64_t *ns)
 {
     probe p = {.gemm = {.a_dtype = TRD_BF16,
                         .b_dtype = TRD_BF16,
@@ -193,10 +192,10 @@ static double measure_gain(const trd__bf16_product *native, trd__isa isa, uint64
                         .alpha = 1.0f},
                .math = trd__row_math_for(isa)};
     size_t elements = (size_t)SIDE * SIDE;
+    trd_status status = TRD_NO_MEMORY;
     p.a = trd__calloc(2 * elements, sizeof *p.a);
     p.c = trd__calloc(elements, sizeof *p.c);
     p.scratch = trd__alloc_aligned(trd__gemm_scratch_bytes(&p.gemm));
-    double gain = 0;
     if (p.a && p.c && p.scratch) {
         uint64_t widened = UINT64_MAX, own = UINT64_MAX;
         p.b = p.a + elements;
@@ -207,26 +206,28 @@ static double measure_gain(const trd__bf16_product *native, trd__isa isa, uint64
             widened = least(widened, time_product(&p, NULL));
         }
         *ns = trd__now_ns() - begin;
-        gain = (double)widened / (double)own;
+        *gain = (double)widened / (double)own;
+        status = TRD_OK;
     }
     trd__free(p.scratch);
     trd__free(p.c);
     trd__free(p.a);
-    return gain;
+    return status;
 }
 
-static trd_status choose_by_probe(trd__isa isa, const trd_log_sink *log, trd__bf16_product **product)
+/* Drops the product where it does not pay, or where the library has not all of it. */
+static trd_status keep_if_faster(trd__isa isa, const trd_log_sink *log, trd__bf16_product **product)
 {
-    if (isa < TRD__ISA_AVX512 || !trd__cpu_has_bf16()) return TRD_OK;
-    trd_status status = create(product);
-    if (status == TRD_UNSUPPORTED) return TRD_OK; /* then widening is the only way */
-    TRD_TRY(status);
-    uint64_t ns = 0;
-    double gain = measure_gain(*product, isa, &ns);
+    double gain;
+    uint64_t ns;
+    trd_status status = measure(*product, isa, &gain, &ns);
+    if (status) return status;
     if (gain >= least_gain)
-        TRD_TRY(complete(product));
+        status = make_forms(*product, 1, FORMS);
     else
         discard(product);
+    if (status == TRD_UNSUPPORTED) discard(product);
+    if (status == TRD_NO_MEMORY) return status;
     trd__log(log, TRD_LOG_INFO,
              "backend cpu: products of bfloat16 by %s: the library's own are %.2f times as fast "
              "(measured in %.1f ms)",
@@ -234,12 +235,26 @@ static trd_status choose_by_probe(trd__isa isa, const trd_log_sink *log, trd__bf
     return TRD_OK;
 }
 
+static trd_status choose(trd__bf16_way way, trd__isa isa, const trd_log_sink *log,
+                         trd__bf16_product **product)
+{
+    bool native = way == TRD__BF16_NATIVE;
+    if (way == TRD__BF16_WIDEN) return TRD_OK;
+    if (!native && (isa < TRD__ISA_AVX512 || !trd__cpu_has_bf16())) return TRD_OK;
+    trd_status status = create(product);
+    if (!native && status == TRD_UNSUPPORTED) return TRD_OK; /* then widening is the only way */
+    if (!status) status = native ? make_forms(*product, 1, FORMS) : keep_if_faster(isa, log, product);
+    if (status) discard(product);
+    return status;
+}
+
 trd_status trd__bf16_product_choose(trd__bf16_way way, trd__isa isa, const trd_log_sink *log,
                                     trd__bf16_product **product)
 {
+    int threads = omp_get_max_threads();
     *product = NULL;
-    if (way == TRD__BF16_WIDEN) return TRD_OK;
-    if (way == TRD__BF16_AUTO) return choose_by_probe(isa, log, product);
-    TRD_TRY(create(product));
-    return complete(product);
+    omp_set_num_threads(1); /* a primitive keeps the number of the thread that made it */
+    trd_status status = choose(way, isa, log, product);
+    omp_set_num_threads(threads);
+    return status;
 }

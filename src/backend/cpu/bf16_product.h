@@ -3,14 +3,14 @@
  * (gemm.h). Which of the two a process takes is measured once, before its first program with bfloat16 is
  * compiled.
  *
+ * Instructions for bfloat16 take subnormal operands and results as 0, which widening does not.
+ *
  * Invariant: one object serves every shape and every thread; dimensions are given with each call. */
 #ifndef TRD_BACKEND_CPU_BF16_PRODUCT_H
 #define TRD_BACKEND_CPU_BF16_PRODUCT_H
 
 #include "backend/cpu/kernel.h"
 #include "base/log.h"
-
-typedef struct trd__bf16_product trd__bf16_product;
 
 typedef enum trd__bf16_way { TRD__BF16_AUTO, TRD__BF16_NATIVE, TRD__BF16_WIDEN } trd__bf16_way;
 

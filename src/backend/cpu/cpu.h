@@ -115,7 +115,7 @@ typedef struct trd__cpu_backend {
     trd__cpu_info info;
     trd__bf16_way bf16_way;
     bool bf16_chosen;                /* at the first program with bfloat16 */
-    trd__bf16_product *bf16_product; /* info's */
+    trd__bf16_product *bf16_product; /* what info.bf16_product points to; owned */
     trd__executor *executor;
     trd__recorder *recorder; /* NULL: none */
     unsigned char *arena, *scratch;

@@ -143,7 +143,7 @@ static void round_panel(const trd__gemm *g, const trd__row_math *math, trd__gemm
 static bool run_native(const trd__gemm *g, const trd__row_math *math, trd__gemm_tile t, const trd__bf16 *a,
                        const trd__bf16 *b, const void *accumulator, void *c, float *scratch)
 {
-    if (!g->native || g->k == 0) return false;
+    if (!g->native || g->k == 0 || g->alpha != 1.0f || g->stable_rows) return false;
     panels sizes = panels_of(g);
     bool direct = g->c_dtype == TRD_F32;
     float *out = direct ? (float *)c + t.row * g->ldc + t.column : scratch + sizes.a + sizes.b;

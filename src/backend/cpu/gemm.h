@@ -7,7 +7,8 @@
  * Either way a sum is rounded once: a bf16 accumulator gets C = bf16(f32(accumulator) + product) per call.
  *
  * Everything here runs on the calling thread alone; trd__gemm_deal says who computes which part of C. The
- * library may allocate inside. Determinism: the bits of C depend on the arguments only. */
+ * library may allocate inside. Determinism: the bits of C depend on the arguments only, native
+ * included. */
 #ifndef TRD_BACKEND_CPU_GEMM_H
 #define TRD_BACKEND_CPU_GEMM_H
 

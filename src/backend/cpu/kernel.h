@@ -3,7 +3,7 @@
  *
  * Each op has an ordered list of variants, best first, the plain reference kernel last; the first that does
  * not refuse the node wins. Reference kernels take every float dtype (f64 included: finite differences run on
- * them). Determinism: the bits of what is computed are a function of workers alone, and of nothing that
+ * them). Determinism: the bits of what is computed are a function of the info alone, and of nothing that
  * depends on time. Work is dealt by (worker, workers), or, where cores may be unequally fast, in numbered
  * pieces that whoever is free takes: then nothing may be summed by who took it.
  *

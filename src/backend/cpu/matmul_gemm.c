@@ -37,7 +37,7 @@ static const char *refuse_bf16(const trd_node *n, const trd__cpu_info *info)
 {
     const trd__matmul_attr *attr = n->attr;
     trd__matmul_dims d = trd__matmul_dims_of(n);
-    if (!info->bf16_product) return "this processor multiplies float32 faster";
+    if (!info->bf16_product) return "bfloat16 is widened here";
     for (int i = 0; i < 2; i++)
         if (trd__type_of(n->inputs[i])->dtype != TRD_BF16) return "only bfloat16";
     if (!trd__is_f32_or_bf16(attr->dtype)) return "results only of float32 and bfloat16";
@@ -74,10 +74,10 @@ static trd_status plan(const trd_node *n, trd__cpu_plan *plan)
     return TRD_OK;
 }
 
-static trd_status plan_bf16(const trd_node *n, trd__cpu_plan *plan_)
+static trd_status plan_bf16(const trd_node *n, trd__cpu_plan *out)
 {
-    TRD_TRY(plan(n, plan_));
-    ((gemm_plan *)plan_->state)->gemm.native = plan_->info->bf16_product;
+    TRD_TRY(plan(n, out));
+    ((gemm_plan *)out->state)->gemm.native = out->info->bf16_product;
     return TRD_OK;
 }
 
