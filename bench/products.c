@@ -1,6 +1,6 @@
 /* Product rate of a model's linear layers, and how close the CPU kernels for a linear layer, attention and
  * the head come to it; the machine's copy bandwidth, and how close the kernels come that only pass over
- * memory. Usage: bench_products [tokens] [workers [passes]], the last word for passes over memory alone;
+ * memory. Usage: bench_products [tokens [workers [passes]]], the last word for passes over memory alone;
  * shapes are those of qwen3-0.6b. Only ratios of one run mean something: the machine's own speed drifts. */
 #include <math.h>
 #include <stdio.h>
@@ -42,8 +42,8 @@ static void die(const char *what)
     exit(1);
 }
 
-/* One more operand of normal deviates; integers are all 1. */
-static void add(operands *o, trd_dtype dtype, trd_shape shape)
+/* One more operand of uniform deviates from `lowest` to 1 above it; integers are all 1. */
+static void add_from(operands *o, trd_dtype dtype, trd_shape shape, double lowest)
 {
     int i = o->count++;
     size_t elements = (size_t)trd__shape_count(&shape), bytes = trd_dtype_bytes(dtype);
@@ -53,9 +53,14 @@ static void add(operands *o, trd_dtype dtype, trd_shape shape)
     unsigned char *data = trd__alloc_aligned(elements * bytes);
     if (!data) die(trd_error_message());
     for (size_t k = 0; k < elements && k < PATTERN; k++)
-        trd__store(dtype, data, k, dtype == TRD_I32 ? 1 : trd__rng_uniform(1, (uint64_t)i, k) - 0.5);
+        trd__store(dtype, data, k, dtype == TRD_I32 ? 1 : trd__rng_uniform(1, (uint64_t)i, k) + lowest);
     for (size_t k = PATTERN; k < elements; k++) memcpy(data + k * bytes, data + (k - PATTERN) * bytes, bytes);
     o->data[i] = data;
+}
+
+static void add(operands *o, trd_dtype dtype, trd_shape shape)
+{
+    add_from(o, dtype, shape, -0.5);
 }
 
 static void add_null(operands *o)
@@ -343,13 +348,14 @@ static void trace_update(trd__program *p, const trd__optimizer_type *type, trd_d
         trd__program_output(p, STATE, 1 + k, trd_select(b, keep, u.new_states[k], u.states[k]));
 }
 
+/* Nothing is negative: an update takes roots of second moments. */
 static void fill(const trd__backend_table *table, trd__backend *backend, trd__set *set)
 {
     for (int i = 0; i < set->entry_count; i++) {
         const trd__entry *entry = &set->entries[i];
         const float one = 1;
         operands o = {0};
-        add(&o, entry->dtype, entry->shape);
+        add_from(&o, entry->dtype, entry->shape, 0);
         if (table->set_write(backend, set, i, entry->shape.rank ? o.data[0] : &one)) die(trd_error_message());
         drop(&o);
     }
@@ -459,11 +465,14 @@ int main(int argc, char **argv)
 {
     int64_t tokens = argc > 1 ? atoi(argv[1]) : 512;
     int workers = argc > 2 ? atoi(argv[2]) : trd__processor_count();
+    bool passes_alone = argc > 3;
+    if (argc > 4 || (passes_alone && strcmp(argv[3], "passes") != 0))
+        die("usage: bench_products [tokens [workers [passes]]]");
     setvbuf(stdout, NULL, _IOLBF, 0);
     trd__pool *pool;
     if (tokens < 1) die("expected a positive number of tokens");
     if (trd__pool_create(workers, &pool)) die(trd_error_message());
-    if (argc <= 3 || strcmp(argv[3], "passes") != 0) products(tokens, workers, pool);
+    if (!passes_alone) products(tokens, workers, pool);
     passes(pool, tokens);
     trd__pool_free(pool);
     return 0;

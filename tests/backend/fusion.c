@@ -25,13 +25,13 @@ static trd_value f32(trd_builder *b, double value)
     return trd_scalar(b, TRD_F32, value);
 }
 
-/* AdamW with clipping and a step that may be skipped, for parameters of one dtype. */
-static trd__program *update_program(trd_dtype dtype)
+/* AdamW with clipping, moments corrected as in a first step, and a step that may be skipped, for parameters
+ * of one dtype and shape. */
+static trd__program *update_program(trd_dtype dtype, trd_shape shape)
 {
     trd__program *p;
     assert_int_equal(trd__program_create("update", &p), TRD_OK);
     trd_builder *b = p->builder;
-    trd_shape shape = TRD__SHAPE(ROWS, COLUMNS);
     trd__entry gradients[PARAMETERS], state[3 * PARAMETERS],
         inputs[] = {test_entry("lr", TRD_F32, trd__shape_scalar())};
     for (int i = 0; i < PARAMETERS; i++) gradients[i] = test_entry("g", dtype, shape);
@@ -55,7 +55,8 @@ static trd__program *update_program(trd_dtype dtype)
         trd_value new_mu = trd_add(b, trd_mul(b, mu, f32(b, 0.9)), trd_mul(b, clipped, f32(b, 0.1)));
         trd_value new_nu =
             trd_add(b, trd_mul(b, nu, f32(b, 0.99)), trd_mul(b, trd_square(b, clipped), f32(b, 0.01)));
-        trd_value step = trd_div(b, new_mu, trd_add(b, trd_sqrt(b, new_nu), f32(b, 1e-8)));
+        trd_value mu_hat = trd_mul(b, new_mu, f32(b, 10)), nu_hat = trd_mul(b, new_nu, f32(b, 100));
+        trd_value step = trd_div(b, mu_hat, trd_add(b, trd_sqrt(b, nu_hat), f32(b, 1e-8)));
         x = trd_cast(b, trd_sub(b, x, trd_mul(b, step, lr)), dtype);
         trd__program_output(p, slot, i, trd_select(b, keep, x, old));
         trd__program_output(p, slot, PARAMETERS + i, trd_select(b, keep, new_mu, mu));
@@ -67,7 +68,7 @@ static trd__program *update_program(trd_dtype dtype)
 static void check_update(trd_dtype dtype)
 {
     trd__backend *backend = test_backend(2);
-    trd__program *p = update_program(dtype);
+    trd__program *p = update_program(dtype, TRD__SHAPE(ROWS, COLUMNS));
     trd__executable *executable = test_compile(backend, p, false);
     trd__memory_report report = backend->table->memory(executable);
     uint64_t tensor = (uint64_t)ROWS * COLUMNS, width = trd_dtype_bytes(dtype);
@@ -173,12 +174,12 @@ static int loops_of(const trd__executable *executable)
 }
 
 /* A parameter's group: the gradient divided and clipped, the first moment, the gradient's square, the second
- * moment, its root, the quotient and the parameter. */
+ * moment, its corrected root, the quotient and the parameter. */
 static void update_has_few_loops(void **state)
 {
     (void)state;
     trd__backend *backend = test_backend(2);
-    trd__program *p = update_program(TRD_F32);
+    trd__program *p = update_program(TRD_F32, TRD__SHAPE(ROWS, COLUMNS));
     trd__executable *executable = test_compile(backend, p, false);
     assert_int_equal(loops_of(executable), 7);
     backend->table->executable_free(backend, executable);
@@ -190,8 +191,8 @@ static void update_has_few_loops(void **state)
  * element is `first`, and so is the last slot where it is a scalar. */
 static void check_bits(const trd__program *p, const char *isa, double first)
 {
-    enum { SLOTS = 3 };
-    double *found[SLOTS][2][3 * PARAMETERS];
+    enum { SLOTS = 3, ENTRIES = 20 };
+    double *found[SLOTS][2][ENTRIES];
     assert_in_range(p->slot_count, 1, SLOTS);
     for (int reference = 0; reference < 2; reference++) {
         trd__backend *backend = test_backend_isa(2, isa);
@@ -199,6 +200,7 @@ static void check_bits(const trd__program *p, const char *isa, double first)
         trd__set *sets[SLOTS];
         for (int s = 0; s < p->slot_count; s++) {
             sets[s] = test_set(backend, &p->slots[s]);
+            assert_in_range(sets[s]->entry_count, 1, ENTRIES);
             for (int i = 0; i < sets[s]->entry_count; i++) test_fill(backend, sets[s], i, (uint64_t)s + 1);
         }
         if (test_count(sets[p->slot_count - 1], 0) == 1)
@@ -225,48 +227,81 @@ static void check_bits(const trd__program *p, const char *isa, double first)
         }
 }
 
-enum { JOINED = 7, OPERANDS = 8 };
-static const char *const isas[] = {"baseline", "avx2", "avx512"};
+/* Ops that share a loop, by number: two of four in either place, one for both operands of another, those with
+ * a square or a root. A program with one has long tiles, with several short ones; both leave a rest. */
+enum { SQUARES = 48, ROOTS = 50, PATTERNS = 52, TOGETHER = 6, FEW = 20003, MANY = 67001 };
 
-/* Every two and three ops that may share a loop, with operands whose order shows. */
+/* A root's operands are made positive by an op each, which joins nothing. */
+static trd_value join(trd_builder *b, int pattern, trd_value x, trd_value y, trd_value z, trd_value w,
+                      int *loops)
+{
+    typedef trd_value (*binary)(trd_builder *, trd_value, trd_value);
+    const binary ops[] = {trd_add, trd_sub, trd_mul, trd_div}, both[] = {trd_add, trd_mul};
+    binary outer = ops[pattern / 4 % 4], inner = ops[pattern % 4];
+    *loops = pattern < ROOTS ? 1 : 3;
+    switch (pattern / 16) {
+    case 0:
+        return outer(b, inner(b, x, y), z);
+    case 1:
+        return outer(b, x, inner(b, y, z));
+    case 2:
+        return outer(b, both[pattern / 2 % 2](b, y, z), both[pattern % 2](b, w, x));
+    }
+    switch (pattern) {
+    case SQUARES:
+        return trd_mul(b, trd_square(b, y), x);
+    case SQUARES + 1:
+        return trd_mul(b, x, trd_square(b, y));
+    case ROOTS:
+        return trd_sqrt(b, trd_add(b, trd_square(b, x), trd_square(b, y)));
+    default:
+        return trd_sqrt(b, trd_mul(b, trd_abs(b, x), trd_abs(b, y)));
+    }
+}
+
+/* `count` patterns from `first` as the results of one program. They have an operand in common, so that they
+ * are one group, but no two: equal ops would become one, which has more than one reader and joins none. */
+static void check_joined(int first, int count, int64_t elements)
+{
+    static const char *const isas[] = {"baseline", "avx2", "avx512"};
+    trd__program *p;
+    assert_int_equal(trd__program_create("joined", &p), TRD_OK);
+    trd__entry in[1 + 3 * TOGETHER], out[TOGETHER];
+    for (int i = 0; i < 1 + 3 * count; i++) in[i] = test_entry("x", TRD_F32, TRD__SHAPE(elements));
+    for (int i = 0; i < count; i++) out[i] = test_entry("y", TRD_F32, TRD__SHAPE(elements));
+    int slot = trd__program_slot(p, "inputs", TRD__READ, in, 1 + 3 * count), expected = 0;
+    int results = trd__program_slot(p, "results", TRD__WRITE, out, count);
+    for (int i = 0; i < count; i++) {
+        trd_value x[4];
+        int loops;
+        for (int k = 0; k < 4; k++) x[k] = trd__program_input(p, slot, k ? 3 * i + k : 0);
+        trd_value y = join(p->builder, (first + i) % PATTERNS, x[0], x[1], x[2], x[3], &loops);
+        trd__program_output(p, results, i, y);
+        expected += loops;
+    }
+    trd__backend *backend = test_backend(2);
+    trd__executable *executable = test_compile(backend, p, false);
+    assert_int_equal(loops_of(executable), expected);
+    backend->table->executable_free(backend, executable);
+    trd__backend_free(backend);
+    for (int isa = 0; isa <= (int)trd__cpu_detect(); isa++) check_bits(p, isas[isa], 0.5);
+    trd__program_free(p);
+}
+
 static void joined_ops_keep_their_bits(void **state)
 {
     (void)state;
-    typedef trd_value (*binary)(trd_builder *, trd_value, trd_value);
-    const binary ops[] = {trd_add, trd_sub, trd_mul, trd_div};
-    trd_shape shape = TRD__SHAPE(67001); /* short and long tiles, and a rest that is no vector */
-    for (int outer = 0; outer < 4; outer++)
-        for (int inner = 0; inner < 4; inner++) {
-            trd__program *p;
-            assert_int_equal(trd__program_create("joined", &p), TRD_OK);
-            trd_builder *b = p->builder;
-            trd__entry in[OPERANDS], out[JOINED];
-            for (int i = 0; i < OPERANDS; i++) in[i] = test_entry("x", TRD_F32, shape);
-            for (int i = 0; i < JOINED; i++) out[i] = test_entry("y", TRD_F32, shape);
-            int slot = trd__program_slot(p, "inputs", TRD__READ, in, OPERANDS), made = 0;
-            int results = trd__program_slot(p, "results", TRD__WRITE, out, JOINED);
-            trd_value x[OPERANDS], y[JOINED];
-            for (int i = 0; i < OPERANDS; i++) x[i] = trd__program_input(p, slot, i);
-            y[made++] = ops[outer](b, ops[inner](b, x[0], x[1]), x[4]);
-            y[made++] = ops[outer](b, x[5], ops[inner](b, x[1], x[2]));
-            for (int right = 0; right < 4; right++) { /* no pair of operands twice: that would be one op */
-                trd_value left = ops[inner](b, x[right + 2], x[right + 3]);
-                y[made++] = ops[outer](b, left, ops[right](b, x[right + 2], x[(right + 5) % OPERANDS]));
-            }
-            trd_value root = trd_sqrt(b, ops[inner](b, trd_square(b, x[1]), trd_square(b, x[7])));
-            y[made++] = ops[outer](b, ops[inner](b, trd_square(b, x[0]), x[6]), root);
-            for (int i = 0; i < JOINED; i++) trd__program_output(p, results, i, y[i]);
-            for (int isa = 0; isa <= (int)trd__cpu_detect(); isa++) check_bits(p, isas[isa], 0.5);
-            trd__program_free(p);
-        }
+    for (int i = 0; i < PATTERNS; i++) check_joined(i, 1, FEW);
+    for (int i = 0; i < PATTERNS; i += TOGETHER) check_joined(i, TOGETHER, MANY);
 }
 
-/* An update that is applied, and one whose norm is no number, so that it is not. */
+/* An update that is applied, and one whose norm is no number, so that it is not, in place in short tiles and
+ * a rest that is no vector. */
 static void update_keeps_its_bits(void **state)
 {
     (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        trd__program *p = update_program(bf16 ? TRD_BF16 : TRD_F32);
+        trd__program *p = update_program(bf16 ? TRD_BF16 : TRD_F32, TRD__SHAPE(67, 1027));
         check_bits(p, NULL, 0.01);
         check_bits(p, NULL, INFINITY);
         trd__program_free(p);
@@ -284,10 +319,10 @@ static void a_choice_changes_no_other_value(void **state)
         trd_builder *b = p->builder;
         trd__entry in[] = {test_entry("x", TRD_F32, shape), test_entry("y", TRD_F32, shape)};
         trd__entry out[] = {test_entry("chosen", TRD_F32, shape), test_entry("other", TRD_F32, shape),
-                            test_entry("both", TRD_F32, shape)};
+                            test_entry("both", TRD_F32, shape), test_entry("after", TRD_F32, shape)};
         trd__entry scalar[] = {test_entry("flag", TRD_F32, trd__shape_scalar())};
         int slot = trd__program_slot(p, "inputs", TRD__READ, in, 2);
-        int results = trd__program_slot(p, "results", TRD__WRITE, out, 3);
+        int results = trd__program_slot(p, "results", TRD__WRITE, out, 4);
         int flags = trd__program_slot(p, "flag", TRD__READ, scalar, 1);
         trd_value x = trd__program_input(p, slot, 0), y = trd__program_input(p, slot, 1);
         trd_value keep = trd_less(b, f32(b, 0.5), trd__program_input(p, flags, 0));
@@ -296,6 +331,9 @@ static void a_choice_changes_no_other_value(void **state)
         trd__program_output(p, results, 1, trd_mul(b, made, x));
         trd_value next = trd_select(b, keep, trd_sub(b, only, x), x);
         trd__program_output(p, results, 2, trd_add(b, next, trd_select(b, keep, only, y)));
+        trd_value early = trd_sub(b, x, y),
+                  late = trd_square(b, early); /* made of what it is chosen instead of */
+        trd__program_output(p, results, 3, trd_select(b, keep, early, late));
         check_bits(p, NULL, flag);
         trd__program_free(p);
     }

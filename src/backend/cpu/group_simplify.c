@@ -1,6 +1,9 @@
-/* Fewer passes over a tile, the same bits: two ops in one loop, a rounding done by the op before it, a choice
- * that is the same for all elements made once for a tile instead of for each. Invariant: each rewrite moves
- * an op to where its only reader stands and removes that reader's pass, or the op's own. */
+/* Fewer passes over a tile, the same bits: up to three ops in one loop, a rounding done by the op before it,
+ * a choice by a flag of a call made once a call instead of for each element. Invariant: a value is made
+ * before it is read, and all that is stored or added up keeps its bits. An op with a single reader moves to
+ * where that reader stands. A choice moves the other way, to the op that makes its first value e: that op
+ * makes the choice's result instead, for all readers of e too. Where the flag is not 0 that is e; where it is
+ * 0 they get `other`, which is allowed because nothing that is stored or added up then asks for e. */
 #include <string.h>
 
 #include "backend/cpu/group_build.h"
@@ -101,9 +104,7 @@ static bool forward(trd__group_build *g, int k)
 {
     const trd__group_op op = g->ops[k];
     if (op.run || op.reduction >= 0 || op.keep >= 0 || op.round != TRD_F32 || op.store >= 0) return false;
-    for (int j = k + 1; j < g->op_count; j++) {
-        replace_reads(&g->ops[j], op.out, op.in[0]);
-    }
+    for (int j = k + 1; j < g->op_count; j++) replace_reads(&g->ops[j], op.out, op.in[0]);
     remove_op(g, k);
     return true;
 }
@@ -113,8 +114,9 @@ static bool is_select(const trd__group_build *g, const trd__group_op *op)
     return op->reduction < 0 && op->run == trd__tile_find(g->f->tiles, &trd__op_select);
 }
 
-/* Whether e is of consequence, but for op k, where flag is 0: ops that then choose another operand do not
- * ask what it is. */
+/* Whether e is of consequence, but for op k, a select, where flag is 0: ops that then choose another operand
+ * do not ask what it is. Op k may be passed over only because its in[2], which it then asks for, is made
+ * before e, as choose_once sees to, and so cannot depend on it. */
 static bool matters_without(const trd__group_build *g, int e, int k, int flag)
 {
     bool asked[TRD__GROUP_VALUES] = {false};
@@ -142,7 +144,8 @@ static int maker_before(const trd__group_build *g, int k, int e)
     return -1;
 }
 
-/* A select by a flag that is one for all elements: the op that makes its first choice is run or not. */
+/* A select by a flag that is one for all elements: the op that makes its first choice is run or not, and its
+ * other readers, who come later, read the choice. */
 static bool choose_once(trd__group_build *g, int k)
 {
     const trd__group_op op = g->ops[k];
