@@ -21,23 +21,29 @@ static trd__cpu_backend *of(trd__backend *backend)
 static const char *const isa_names[] = {
     [TRD__ISA_BASELINE] = "baseline", [TRD__ISA_AVX2] = "avx2", [TRD__ISA_AVX512] = "avx512"};
 
+/* -1: it is none of them. */
+static int find_name(const char *name, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0) return i;
+    return -1;
+}
+
 static trd_status choose_isa(const char *name, trd__isa *isa)
 {
     trd__isa best = trd__cpu_detect();
     if (!name) name = getenv("TRD_CPU_ISA");
     *isa = best;
     if (!name || !*name) return TRD_OK;
-    for (int i = 0; i < (int)(sizeof isa_names / sizeof *isa_names); i++) {
-        if (strcmp(name, isa_names[i]) != 0) continue;
-        if (i > (int)best)
-            return trd__fail(TRD_UNSUPPORTED,
-                             "cpu_isa (TRD_CPU_ISA): this processor has no %s, its best is %s", name,
-                             isa_names[best]);
-        *isa = (trd__isa)i;
-        return TRD_OK;
-    }
-    return trd__fail(TRD_INVALID_ARGUMENT,
-                     "cpu_isa (TRD_CPU_ISA): expected baseline, avx2 or avx512, found \"%s\"", name);
+    int found = find_name(name, isa_names, (int)(sizeof isa_names / sizeof *isa_names));
+    if (found < 0)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "cpu_isa (TRD_CPU_ISA): expected baseline, avx2 or avx512, found \"%s\"", name);
+    if (found > (int)best)
+        return trd__fail(TRD_UNSUPPORTED, "cpu_isa (TRD_CPU_ISA): this processor has no %s, its best is %s",
+                         name, isa_names[best]);
+    *isa = (trd__isa)found;
+    return TRD_OK;
 }
 
 static const char *const bf16_ways[] = {
@@ -48,13 +54,12 @@ static trd_status choose_bf16_way(const char *name, trd__bf16_way *way)
     if (!name) name = getenv("TRD_CPU_BF16");
     *way = TRD__BF16_AUTO;
     if (!name || !*name) return TRD_OK;
-    for (int i = 0; i < (int)(sizeof bf16_ways / sizeof *bf16_ways); i++) {
-        if (strcmp(name, bf16_ways[i]) != 0) continue;
-        *way = (trd__bf16_way)i;
-        return TRD_OK;
-    }
-    return trd__fail(TRD_INVALID_ARGUMENT,
-                     "cpu_bf16 (TRD_CPU_BF16): expected auto, native or widen, found \"%s\"", name);
+    int found = find_name(name, bf16_ways, (int)(sizeof bf16_ways / sizeof *bf16_ways));
+    if (found < 0)
+        return trd__fail(TRD_INVALID_ARGUMENT,
+                         "cpu_bf16 (TRD_CPU_BF16): expected auto, native or widen, found \"%s\"", name);
+    *way = (trd__bf16_way)found;
+    return TRD_OK;
 }
 
 /* OMP_NUM_THREADS may be a list, of which the outermost level's number comes first. */
