@@ -24,18 +24,10 @@ struct trd__bf16_product {
     dnnl_primitive_t forms[FORMS];
 };
 
-static void set_strides(dnnl_dims_t strides, bool transpose, int64_t ld)
-{
-    strides[0] = transpose ? 1 : ld;
-    strides[1] = transpose ? ld : 1;
-}
-
 static dnnl_status_t describe(dnnl_memory_desc_t *memory, dnnl_data_type_t dtype, bool transpose,
                               int64_t rows, int64_t columns, int64_t ld)
 {
-    const dnnl_dims_t dims = {rows, columns};
-    dnnl_dims_t strides;
-    set_strides(strides, transpose, ld);
+    const dnnl_dims_t dims = {rows, columns}, strides = {transpose ? 1 : ld, transpose ? ld : 1};
     return dnnl_memory_desc_init_by_strides(memory, 2, dims, dtype, strides);
 }
 
@@ -86,44 +78,40 @@ void trd__bf16_product_free(trd__bf16_product *p)
     trd__free(p);
 }
 
+static void discard(trd__bf16_product **product)
+{
+    trd__bf16_product_free(*product);
+    *product = NULL;
+}
+
+static trd_status status_of(dnnl_status_t status)
+{
+    if (!status) return TRD_OK;
+    if (status == dnnl_out_of_memory)
+        return trd__fail(TRD_NO_MEMORY, "products of bfloat16: the product library has no memory left");
+    return trd__fail(TRD_UNSUPPORTED,
+                     "products of bfloat16: the product library has none of its own for this processor "
+                     "(its status %d); set TRD_CPU_BF16=widen",
+                     (int)status);
+}
+
 /* Makes the forms [first, last). */
 static trd_status make_forms(trd__bf16_product *p, int first, int last)
 {
     dnnl_status_t status = dnnl_success;
     for (int form = first; form < last && !status; form++) status = make_form(p, form);
-    if (status == dnnl_out_of_memory) return TRD_NO_MEMORY;
-    return status
-               ? trd__fail(TRD_UNSUPPORTED,
-                           "products of bfloat16: the product library has none of its own for this processor "
-                           "(its status %d); set TRD_CPU_BF16=widen",
-                           (int)status)
-               : TRD_OK;
+    return status_of(status);
 }
 
 /* With the first form alone, which is what the probe runs. */
 static trd_status create(trd__bf16_product **product)
 {
-    *product = NULL;
-    trd__bf16_product *p = trd__calloc(1, sizeof *p);
+    trd__bf16_product *p = *product = trd__calloc(1, sizeof *p);
     if (!p) return TRD_NO_MEMORY;
-    dnnl_status_t made = dnnl_engine_create(&p->engine, dnnl_cpu, 0);
-    trd_status status = made == dnnl_out_of_memory ? TRD_NO_MEMORY : make_forms(p, 0, made ? 0 : 1);
-    if (!status && made)
-        status =
-            trd__fail(TRD_UNSUPPORTED,
-                      "products of bfloat16: the product library has no engine (its status %d)", (int)made);
-    if (status) {
-        trd__bf16_product_free(p);
-        return status;
-    }
-    *product = p;
-    return TRD_OK;
-}
-
-static void discard(trd__bf16_product **product)
-{
-    trd__bf16_product_free(*product);
-    *product = NULL;
+    trd_status status = status_of(dnnl_engine_create(&p->engine, dnnl_cpu, 0));
+    if (!status) status = make_forms(p, 0, 1);
+    if (status) discard(product);
+    return status;
 }
 
 bool trd__bf16_product_run(const trd__bf16_product *p, bool transpose_a, bool transpose_b, int64_t m,
