@@ -138,11 +138,8 @@ trd_status trd__make_directories(const char *path)
             status = io_error("creating folder", copy, errno);
         else if (!trd__file_exists(copy))
             status = io_error("creating folder", copy, errno); /* a link to nothing */
-        else if (!trd__is_directory(copy))
-            status = trd__fail(TRD_IO,
-                               "creating folder %s: expected %s to be a folder, it is a file; choose another "
-                               "path or move it away",
-                               path, copy);
+        else
+            status = trd__check_place(copy, true);
         if (end == '\0') break;
         *slash = end;
     }

@@ -145,7 +145,7 @@ static void folders(void **state)
     assert_true(trd__file_exists(file));
     assert_int_equal(trd__make_directories(file), TRD_IO);
     assert_int_equal(trd__make_directories(scratch_path(file, "d")), TRD_IO);
-    expect_message("to be a folder, it is a file");
+    expect_message("expected a folder there or nothing, found a file");
     expect_message("a/file");
     assert_int_equal(trd__check_place(scratch_path(file, "d"), false), TRD_IO);
     expect_message("found a file");
