@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,7 +29,18 @@ static void run_server(void)
     _exit(127);
 }
 
-/* Until the socket is there, or the server is not. */
+/* The socket is there before the server listens on it. */
+static bool answers(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
+    int client = socket(AF_UNIX, SOCK_STREAM, 0);
+    bool connected = client >= 0 && connect(client, (const struct sockaddr *)&address, sizeof address) == 0;
+    if (client >= 0) close(client);
+    return connected;
+}
+
+/* Until the server answers, or is gone. */
 bool server_start(void)
 {
     snprintf(folder, sizeof folder, "/tmp/treadle-redis-XXXXXX");
@@ -35,7 +48,7 @@ bool server_start(void)
     snprintf(socket_path, sizeof socket_path, "%s/socket", folder);
     server = fork();
     if (server == 0) run_server();
-    while (server > 0 && access(socket_path, F_OK) != 0) {
+    while (server > 0 && !answers()) {
         if (waitpid(server, NULL, WNOHANG) == server) {
             server = 0;
             server_stop();
